@@ -139,12 +139,12 @@ impl Engine {
         if self.pool.state.metadata_full {
             self.jobs.reserve_metadata(&mut self.pool);
         }
-        self.pool.durable.want_durable = self.pool.durable.want_durable.max(self.pool.durable.journal.last());
+        self.pool.durable.journal.want_all_durable();
         self.pool.write_inlined();
         self.jobs.reclaim(&mut self.pool, &self.repairs);
         self.pool.publish_pending();
         // A damaged record is told from one that a crash cut off only if it is known to have been durable.
-        self.pool.publish(self.pool.durable.journal.last_filled);
+        self.pool.durable.journal.publish(self.pool.durable.journal.last_filled());
         let idle = self.pool.state.now >= self.pool.state.last_change + IDLE_MERGE;
         if idle && (!self.pool.durable.delta.is_empty() || self.pool.has_discards()) {
             self.pool.request_checkpoint();
@@ -153,10 +153,10 @@ impl Engine {
 
     /// Decides, at the end of a pump, when the engine next runs without an event.
     fn set_tick(&mut self, load: &LoadSnapshot) {
-        let unsafe_records = self.pool.durable.journal.last() > self.pool.durable.journal.durable;
+        let unsafe_records = !self.pool.durable.journal.is_durable();
         let waits = unsafe_records
-            || self.pool.durable.journal.last_filled > self.pool.durable.journal.published
-            || !self.pool.durable.inlined.is_empty()
+            || self.pool.durable.journal.last_filled() > self.pool.durable.journal.published()
+            || !self.pool.durable.journal.inlined().is_empty()
             || !self.pool.durable.space.pending().is_empty()
             || !self.pool.durable.delta.is_empty()
             || self.pool.has_discards()

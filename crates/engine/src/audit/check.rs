@@ -703,7 +703,7 @@ impl<'a> Audit<'a> {
                 Segment::Page(_) => pages_on_flash += 1,
             }
         }
-        let waiting = engine.pool.durable.journal.unwritten.len() + engine.pool.durable.inlined.len();
+        let waiting = engine.pool.durable.journal.unwritten().len() + engine.pool.durable.journal.inlined().len();
         let repaired =
             engine.repairs.under_repair().filter(|&slot| engine.pool.memory.dirty.contains_key(slot)).count();
         let dirty = engine.pool.memory.dirty.len() - repaired;

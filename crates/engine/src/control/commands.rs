@@ -69,7 +69,7 @@ impl Engine {
                     (self.pool.checkpoint.checkpoints_done >= checkpoints).then_some(Ok(()))
                 }
                 CommandWait::Change(change) => self.begin_change(at, change),
-                CommandWait::Record { sequence } => (self.pool.durable.journal.durable >= sequence).then_some(Ok(())),
+                CommandWait::Record { sequence } => (self.pool.durable.journal.durable() >= sequence).then_some(Ok(())),
                 CommandWait::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
                 CommandWait::Settle => self.is_settled(),
                 CommandWait::Close { checkpoints } => self.is_closed(at, checkpoints),
@@ -90,7 +90,7 @@ impl Engine {
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.pool.change_volume(change, self.time_slices.has_clears()) {
             Ok(Some(sequence)) => {
-                self.pool.durable.want_durable = self.pool.durable.want_durable.max(sequence);
+                self.pool.durable.journal.want_durable(sequence);
                 self.pending_commands[at].wait = CommandWait::Record { sequence };
                 self.pool.wake();
                 None
@@ -161,20 +161,16 @@ impl Engine {
             return Some(Err(error));
         }
         if self.pool.state.closes_early {
-            if self.pool.durable.want_durable < self.pool.durable.journal.last() {
-                self.pool.durable.want_durable = self.pool.durable.journal.last();
-                self.pool.wake();
-            }
-            if self.pool.durable.journal.last() > self.pool.durable.journal.durable
-                || self.pool.durable.metadata.io.in_flight() > 0
-            {
+            let more = self.pool.durable.journal.want_all_durable();
+            self.pool.wake_if(more);
+            if !self.pool.durable.journal.is_durable() || self.pool.durable.metadata.io.in_flight() > 0 {
                 return None;
             }
             self.pool.state.phase = Phase::Closed;
             return Some(Err(ControlError::NoCheckpoint));
         }
         if self.pool.state.metadata_full
-            && self.pool.durable.journal.last() <= self.pool.durable.journal.durable
+            && self.pool.durable.journal.is_durable()
             && self.pool.durable.metadata.io.in_flight() == 0
         {
             // The checkpoint finds no space on the host. The journal has everything that it would hold.

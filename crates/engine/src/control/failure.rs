@@ -66,7 +66,7 @@ impl Engine {
                 submitted if submitted > self.pool.durable.superblock.epoch => submitted + 2,
                 _ => self.pool.durable.superblock.epoch + 1,
             };
-            let proven = self.pool.durable.journal.durable;
+            let proven = self.pool.durable.journal.durable();
             self.pool.durable.superblock = Superblock {
                 epoch,
                 proven,

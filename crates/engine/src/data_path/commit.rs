@@ -28,7 +28,7 @@ impl Engine {
         }
         self.pool.durable.journal.note_flush();
         let last = self.pool.durable.journal.last();
-        if last <= self.pool.durable.journal.durable || self.pool.mutant(Mutant::EarlyFlush) {
+        if last <= self.pool.durable.journal.durable() || self.pool.mutant(Mutant::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -37,82 +37,57 @@ impl Engine {
 
     /// Closes and syncs the records that requests wait for.
     pub(crate) fn commit(&mut self) {
-        let asked = self.queues.last_record().unwrap_or(0).max(self.pool.durable.want_durable);
-        let idle = self.pool.durable.syncs.covers.is_none()
-            && self.pool.durable.journal.complete + 1 == self.pool.durable.journal.sequence;
-        if idle && self.pool.durable.want_publish {
-            self.pool.durable.want_publish = !self.pool.close_record(true);
-        } else if idle
-            && !self.pool.durable.journal.is_empty()
-            && (asked >= self.pool.durable.journal.sequence || self.pool.durable.journal.expects_flush())
-        {
-            self.pool.close_record(true);
+        let asked = self.queues.last_record().unwrap_or(0);
+        if self.pool.durable.journal.is_to_close(asked) && self.pool.close_record(true) {
+            self.pool.durable.journal.end_publish_request();
         }
-        if self.pool.durable.syncs.covers.is_some() {
+        if !self.pool.durable.journal.begin_sync(self.queues.first_record()) {
             return;
         }
-        let first = self.queues.first_record().unwrap_or(u64::MAX);
-        let wanted = first.min(if self.pool.durable.want_durable > self.pool.durable.journal.durable {
-            self.pool.durable.want_durable
-        } else {
-            u64::MAX
-        });
-        let records = wanted <= self.pool.durable.journal.complete
-            && self.pool.durable.journal.complete > self.pool.durable.journal.durable;
-        if records
-            || self.pool.durable.inlined_copies.are_many()
-            || self.pool.durable.syncs.wanted > self.pool.durable.syncs.submitted
-        {
-            self.pool.durable.syncs.covers = Some(self.pool.durable.journal.complete);
-            self.pool.durable.syncs.covers_batches = self.pool.durable.inlined_copies.landed();
-            self.pool.durable.syncs.submitted += 1;
-            self.pool.durable.journal.unsynced_bytes = 0;
-            if self.pool.mutant(Mutant::SkippedSync) {
-                return self.synced(Ok(Outcome::Complete));
-            }
-            self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+        if self.pool.mutant(Mutant::SkippedSync) {
+            return self.synced(Ok(Outcome::Complete));
         }
+        self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
     }
 
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
         if result.is_err() {
-            self.pool.durable.syncs.covers = None;
+            self.pool.durable.journal.syncs_mut().failed();
             return self.fail_pool(Failure::Sync);
         }
-        self.pool.durable.syncs.ended = true;
+        self.pool.durable.journal.syncs_mut().succeeded();
         self.complete_sync();
     }
 
     /// Counts a successful sync, once no durable write is beside it that may still fail.
     pub(crate) fn complete_sync(&mut self) {
-        let waits = self.pool.durable.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess);
-        if !self.pool.durable.syncs.ended || waits {
+        if !self.pool.durable.journal.syncs().has_succeeded() {
             return;
         }
-        self.pool.durable.syncs.ended = false;
-        let covers = self.pool.durable.syncs.covers.take().expect("a sync that has ended was in progress");
+        if self.pool.durable.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess) {
+            return;
+        }
+        let covers = self.pool.durable.journal.syncs_mut().end();
         if self.pool.state.read_only {
             return;
         }
-        self.pool.durable.syncs.finished += 1;
-        self.pool.durable.inlined_copies.synced(self.pool.durable.syncs.covers_batches);
+        self.pool.durable.journal.count_sync();
         self.proven_durable(covers);
     }
 
     /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
-        match &mut self.pool.durable.syncs.covers {
-            Some(covers) if !alone => *covers = sequence.max(*covers),
-            _ if self.pool.state.read_only && !alone => {}
-            _ => self.proven_durable(sequence),
+        if !alone && (self.pool.durable.journal.syncs_mut().extend(sequence) || self.pool.state.read_only) {
+            return;
         }
+        self.proven_durable(sequence);
     }
 
     /// Notes that all records up to this one are durable, with their blocks, and answers the requests that waited for that.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
         self.pool.durable.journal.synced(upto);
-        while let Some(id) = self.queues.pop_durable(self.pool.durable.journal.durable) {
+        while let Some(id) = self.queues.pop_durable(self.pool.durable.journal.durable()) {
             self.answer_done(id);
         }
         self.jobs.reclaim(&mut self.pool, &self.repairs);
@@ -121,20 +96,17 @@ impl Engine {
     /// Relieves back-pressure: waiting blocks are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
         let scarce = self.pool.memory.buffers.incoming_percent() > 50 || self.queues.waits_for_buffers() > 0;
-        if scarce && !self.pool.durable.journal.unwritten.is_empty() {
+        if scarce && !self.pool.durable.journal.unwritten().is_empty() {
             self.pool.write_slots();
         }
-        let inlined = &self.pool.durable.inlined;
+        let inlined = &self.pool.durable.journal.inlined();
         if scarce || are_enough(inlined.len(), inlined.front(), inlined.back(), SCATTERED_INLINED) {
             self.pool.write_inlined();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
-        if self.pool.durable.journal.unsynced_bytes >= SELF_SYNC_BYTES
-            && self.pool.durable.want_durable <= self.pool.durable.journal.durable
-        {
-            self.pool.durable.want_durable = self.pool.durable.want_durable.max(self.pool.durable.journal.last());
+        let journal = &mut self.pool.durable.journal;
+        if journal.unsynced_bytes() >= SELF_SYNC_BYTES && !journal.is_durability_wanted() {
+            journal.want_all_durable();
         }
     }
-
-    // ---- time ----
 }

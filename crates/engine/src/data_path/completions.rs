@@ -40,7 +40,7 @@ impl Engine {
                 }
                 if self.check_written(result) {
                     self.pool.durable.journal.wrote(sequence);
-                    if durable && self.pool.durable.journal.complete >= sequence {
+                    if durable && self.pool.durable.journal.complete() >= sequence {
                         self.record_forced(sequence);
                     }
                 }

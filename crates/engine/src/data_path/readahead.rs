@@ -174,7 +174,7 @@ impl Engine {
         let distance = next.0.saturating_sub(slot.0);
         (1..=u64::from(self.pool.device().gap_blocks) + 1).contains(&distance)
             && self.pool.durable.space.container_of(slot) == self.pool.durable.space.container_of(next)
-            && (self.pool.durable.in_journal.is_empty()
+            && (!self.pool.durable.has_blocks_in_journal()
                 || self.pool.slot_offset(next)
                     == self.pool.slot_offset(slot) + distance * self.pool.durable.metadata.geometry.block())
     }

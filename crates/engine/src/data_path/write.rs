@@ -6,7 +6,6 @@ use crate::data_path::read::push_blocks;
 use crate::dedup::policy::Lookup;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
-use crate::format::record::Change;
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::Unresolved;
 use crate::metadata::tree::{LastLeaf, Missing};
@@ -451,11 +450,11 @@ impl Engine {
         self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
         self.pool.state.last_change = self.pool.state.now;
         self.pool.forget_wrapped();
-        let unwritten = &self.pool.durable.journal.unwritten;
+        let unwritten = self.pool.durable.journal.unwritten();
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
             self.pool.write_slots();
         }
-        let is_durable = self.pool.durable.journal.last() <= self.pool.durable.journal.durable;
+        let is_durable = self.pool.durable.journal.is_durable();
         if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // A request that changed nothing depends on earlier records.
@@ -479,13 +478,7 @@ impl Engine {
     /// Clears whole blocks of one volume, in the open record too.
     pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
         let end = stop.0 - (start.0 - start.lba());
-        match self.pool.durable.journal.changes.last_mut() {
-            // One clear continues where another has ended.
-            Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
-                *before = end;
-            }
-            _ => self.pool.durable.journal.changes.push(Change::Clear { key: start, end }),
-        }
+        self.pool.durable.journal.push_clear(start, end);
         let looked_at = self.pool.cover_keys(start, stop);
         if self.is_long(id) {
             self.time_slices.take_steps(looked_at + self.pool.durable.dead.len() as u64);
@@ -569,10 +562,7 @@ impl Engine {
         }
         self.pool.release_evicted();
         if inlined {
-            self.pool.durable.inlined_writes -= 1;
-            if self.pool.durable.inlined_writes == 0 {
-                self.pool.durable.inlined_copies.all_landed();
-            }
+            self.pool.durable.journal.wrote_inlined();
             self.jobs.checkpoint_inlined_written(sequence);
         } else if good {
             self.pool.durable.journal.wrote(sequence);

@@ -46,7 +46,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Returns true if the checkpoint and the sync that the job waits for are done.
     pub(super) fn may_go_on(&self, pool: &Pool) -> bool {
-        !self.waits_for_checkpoint(pool) && pool.durable.journal.durable >= self.durable
+        !self.waits_for_checkpoint(pool) && pool.durable.journal.durable() >= self.durable
     }
 
     /// Returns true if the job waits for a checkpoint.
@@ -96,7 +96,7 @@ impl Changes {
         if are_many && !pool.mutant(Mutant::EndlessChanges) {
             self.count = 0;
             self.durable = pool.durable.journal.last();
-            pool.durable.want_durable = pool.durable.want_durable.max(self.durable);
+            pool.durable.journal.want_durable(self.durable);
             pool.wake();
             return Err(ChangesStop::Waits);
         }

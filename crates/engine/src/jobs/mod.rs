@@ -515,7 +515,7 @@ impl Jobs {
     /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
     pub(crate) fn reclaim(&mut self, pool: &mut Pool, repairs: &Repairs) {
         let early = pool.mutant(Mutant::EarlyReuse);
-        let published = if early { pool.durable.journal.durable } else { pool.durable.journal.published };
+        let published = if early { pool.durable.journal.durable() } else { pool.durable.journal.published() };
         let Pool {
             durable: Durable { space, dead, .. },
             memory: PayloadMemory { dirty, fills, .. },

@@ -309,13 +309,13 @@ impl Mover {
             BatchStage::Read => self.write(pool),
             BatchStage::Write => {
                 // A sync covers the writes that are complete when it is submitted.
-                let barrier = if pool.mutant(Mutant::UnsyncedMove) { 0 } else { pool.durable.syncs.submitted + 1 };
-                pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
+                let syncs = !pool.mutant(Mutant::UnsyncedMove);
+                let barrier = if syncs { pool.durable.journal.syncs_mut().request() } else { 0 };
                 batch.at = BatchStage::Sync(barrier);
                 pool.wake();
             }
             BatchStage::Sync(barrier) => {
-                if pool.durable.syncs.finished >= barrier {
+                if pool.durable.journal.syncs().have_passed(barrier) {
                     batch.at = BatchStage::Remap(0);
                     self.remap(pool, load, 0);
                 }
@@ -410,7 +410,7 @@ impl Mover {
 /// Returns true if work on a slot is in progress that must end before the slot is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.memory.dirty.contains_key(&slot)
-        || pool.durable.in_journal.contains_key(&slot)
+        || pool.durable.is_in_journal(slot)
         || pool.memory.fills.contains_key(&slot)
         || repairs.is_repairing(slot)
 }

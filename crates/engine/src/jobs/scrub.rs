@@ -484,13 +484,12 @@ impl Scrub {
                 }
                 ScrubStage::Look(_) => {}
                 ScrubStage::Write if item.good => {
-                    let barrier = pool.durable.syncs.submitted + 1;
-                    pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
+                    let barrier = pool.durable.journal.syncs_mut().request();
                     self.items[number].at = ScrubStage::Sync(barrier);
                 }
                 ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
                 ScrubStage::Sync(_) if pool.state.read_only => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(barrier) if pool.durable.syncs.finished < barrier => {}
+                ScrubStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => {}
                 ScrubStage::Sync(_) => {
                     self.items[number].at = ScrubStage::ReadBack;
                     self.read_item(pool, repairs, number);
@@ -601,7 +600,7 @@ impl Scrub {
                 }
                 if let Some((digest, _)) = proven
                     && !pool.memory.dirty.contains_key(&slot)
-                    && !pool.durable.in_journal.contains_key(&slot)
+                    && !pool.durable.is_in_journal(slot)
                 {
                     let Some(buffer) = pool.any_buffer() else { return Gathered::Some };
                     self.blocks.push((slot, digest, buffer));

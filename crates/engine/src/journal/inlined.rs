@@ -6,6 +6,7 @@
 //! Inlined blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of an earlier one,
 //! is in flight.
 
+use super::Unwritten;
 use alloc::collections::VecDeque;
 
 use crate::api::Digest;
@@ -22,6 +23,23 @@ struct JournalPlace {
     block: u64,
     /// Batch that takes it to its slot.
     batch: u32,
+}
+
+/// Blocks inlined in the journal, on their way to their slots.
+pub(super) struct InlinedBlocks {
+    /// Blocks whose slot writes are still to be submitted.
+    pub(super) unwritten: VecDeque<Unwritten>,
+    /// Number of slot writes in flight.
+    pub(super) in_flight: usize,
+    /// Journal places of blocks whose slots no sync has covered.
+    pub(super) copies: InlinedCopies,
+}
+
+impl InlinedBlocks {
+    /// Creates the state without blocks.
+    pub(super) fn new() -> InlinedBlocks {
+        InlinedBlocks { unwritten: VecDeque::new(), in_flight: 0, copies: InlinedCopies::new() }
+    }
 }
 
 /// Inlined blocks whose slots may still be lost, in the order of their batches.

@@ -5,29 +5,17 @@
 //! free slots for reuse.
 
 pub(crate) mod inlined;
+mod syncs;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::api::BufferId;
-use crate::format::entry::Slot;
+use crate::api::{BufferId, Digest};
+use crate::format::entry::{Key, Slot};
 use crate::format::record::{self, Change};
+use crate::journal::inlined::InlinedBlocks;
 
-/// State of syncs of the store.
-#[derive(Default)]
-pub(crate) struct Syncs {
-    /// Last complete record when the sync in flight was submitted, which it covers; `None`: none is in flight.
-    pub covers: Option<u64>,
-    /// Number of the first batch of inlined blocks that it does not cover.
-    pub covers_batches: u32,
-    /// True when it has succeeded and waits for concurrent durable writes.
-    pub ended: bool,
-    /// Number of syncs submitted and finished so far.
-    pub submitted: u64,
-    pub finished: u64,
-    /// Number of finished syncs that a checkpoint waits for.
-    pub wanted: u64,
-}
+pub(crate) use syncs::Syncs;
 
 /// State of a record that is not yet known durable. The last one is the open record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,26 +49,26 @@ struct Rhythm {
 
 /// Journal: the ring, the open record, and the states of records in flight.
 pub(crate) struct Journal {
-    pub(crate) ring: u32,
+    ring: u32,
     block_size: usize,
     /// Maximum number of blocks inlined in a record.
     inline_limit: usize,
     /// Ring block of the next record.
-    pub(crate) head: u32,
+    head: u32,
     /// Number of ring blocks from the first record that the checkpoint does not include up to `head`.
-    pub(crate) used: u32,
+    used: u32,
     /// Number of changes in those records.
-    pub(crate) entries: u64,
+    entries: u64,
     /// Number of the open record.
-    pub(crate) sequence: u64,
+    sequence: u64,
     /// Checksum of the previous record.
-    pub(crate) previous: u64,
+    previous: u64,
     /// Changes of the open record.
-    pub(crate) changes: Vec<Change>,
+    changes: Vec<Change>,
     /// Blocks of the open record whose slot writes have not been submitted.
-    pub(crate) unwritten: Vec<Unwritten>,
+    unwritten: Vec<Unwritten>,
     /// True if one of these blocks looks like a record: then they must not travel in the ring.
-    pub(crate) record_like: bool,
+    record_like: bool,
     /// True if a block of the open record went to its slot.
     wrote_slots: bool,
     rhythm: Rhythm,
@@ -88,15 +76,21 @@ pub(crate) struct Journal {
     closed_changes: u64,
     /// States from `durable + 1` to the open record.
     states: VecDeque<RecordState>,
-    pub(crate) complete: u64,
-    pub(crate) durable: u64,
-    pub(crate) published: u64,
+    complete: u64,
+    durable: u64,
+    published: u64,
     /// Watermark of the record closed last.
-    pub(crate) last_watermark: u64,
+    last_watermark: u64,
     /// Last record with more than its watermark.
-    pub(crate) last_filled: u64,
+    last_filled: u64,
     /// Number of bytes of blocks written since the last sync was submitted.
-    pub(crate) unsynced_bytes: u64,
+    unsynced_bytes: u64,
+    /// Sequence number up to which records shall become durable, on anyone's behalf.
+    want_durable: u64,
+    /// True if an empty record shall publish the watermark.
+    want_publish: bool,
+    syncs: Syncs,
+    inlined: InlinedBlocks,
 }
 
 impl Journal {
@@ -124,8 +118,277 @@ impl Journal {
             last_watermark: sequence,
             last_filled: sequence,
             unsynced_bytes: 0,
+            want_durable: 0,
+            want_publish: false,
+            syncs: Syncs::default(),
+            inlined: InlinedBlocks::new(),
         }
     }
+
+    /// Sets the number of changes in the records that the checkpoint does not include: recovery has replayed them.
+    pub(crate) fn with_entries(self, entries: u64) -> Journal {
+        Journal { entries, ..self }
+    }
+
+    /// Continues at this ring block: the walk has found the end of the chain there.
+    pub(crate) fn go_on_at(&mut self, head: u32) {
+        assert!(self.is_empty() && head < self.ring, "a journal continues between two records, in its ring");
+        self.head = head;
+    }
+
+    /// Returns the length of the ring, in blocks.
+    pub(crate) fn ring(&self) -> u32 {
+        self.ring
+    }
+
+    /// Returns the ring block of the next record.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Returns the number of ring blocks that the checkpoint does not include.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Returns the number of changes in the records that the checkpoint does not include.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Returns the sequence number of the open record.
+    #[inline]
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns the checksum of the previous record.
+    pub(crate) fn previous(&self) -> u64 {
+        self.previous
+    }
+
+    /// Returns the changes of the open record.
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Returns the blocks of the open record whose slot writes have not been submitted.
+    #[inline]
+    pub(crate) fn unwritten(&self) -> &[Unwritten] {
+        &self.unwritten
+    }
+
+    /// Returns the last record that is complete, with all before it.
+    #[inline]
+    pub(crate) fn complete(&self) -> u64 {
+        self.complete
+    }
+
+    /// Returns the last record that is durable, with all before it.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Returns the last record that is published, with all before it.
+    #[inline]
+    pub(crate) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Returns the last record with more than its watermark.
+    pub(crate) fn last_filled(&self) -> u64 {
+        self.last_filled
+    }
+
+    /// Returns true if all changes are durable.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.last() <= self.durable
+    }
+
+    /// Appends a change to the open record.
+    #[inline]
+    pub(crate) fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// Appends a clear to the open record, which continues the one before if that ended where this one begins. `end` is the block behind the last one.
+    pub(crate) fn push_clear(&mut self, start: Key, end: u64) {
+        match self.changes.last_mut() {
+            Some(Change::Clear { key, end: before }) if key.volume() == start.volume() && *before == start.lba() => {
+                *before = end;
+            }
+            _ => self.changes.push(Change::Clear { key: start, end }),
+        }
+    }
+
+    /// Counts bytes of blocks that a sync has to cover.
+    pub(crate) fn note_unsynced(&mut self, bytes: u64) {
+        self.unsynced_bytes += bytes;
+    }
+
+    /// Returns the bytes of blocks that a sync has to cover.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced_bytes
+    }
+
+    /// Takes the blocks of the open record whose slot writes are submitted now; the list is to be given back.
+    pub(crate) fn take_unwritten(&mut self) -> Vec<Unwritten> {
+        self.record_like = false;
+        core::mem::take(&mut self.unwritten)
+    }
+
+    /// Takes the list back, for later blocks.
+    pub(crate) fn give_list_back(&mut self, mut blocks: Vec<Unwritten>) {
+        debug_assert!(self.unwritten.is_empty());
+        blocks.clear();
+        self.unwritten = blocks;
+    }
+
+    // ---- inlined blocks ----
+
+    /// Turns the changes of blocks that travel in the record into inlined ones. The blocks follow after `pages` pages; the ring begins at block `start` of the
+    /// store.
+    pub(crate) fn inline_blocks(&mut self, pages: u32, start: u64) {
+        let mut unwritten = self.unwritten.iter().enumerate().peekable();
+        for change in &mut self.changes {
+            let Some(&(at, block)) = unwritten.peek() else { break };
+            if let Change::Fresh { key, slot, digest, offline } = *change
+                && slot == block.slot
+            {
+                *change = Change::Inlined { key, slot, digest, block: at as u16, offline };
+                let position = (self.head + pages + at as u32) % self.ring;
+                self.inlined.copies.add(slot, digest, start + u64::from(position));
+                unwritten.next();
+            }
+        }
+        assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
+    }
+
+    /// Returns the blocks that are inlined in the journal and whose slot writes are still to be submitted.
+    #[inline]
+    pub(crate) fn inlined(&self) -> &VecDeque<Unwritten> {
+        &self.inlined.unwritten
+    }
+
+    /// Takes the inlined blocks whose slot writes are submitted now; the list is to be given back.
+    pub(crate) fn take_inlined(&mut self) -> VecDeque<Unwritten> {
+        self.inlined.copies.submitted();
+        core::mem::take(&mut self.inlined.unwritten)
+    }
+
+    /// Takes the list back, for later blocks.
+    pub(crate) fn give_inlined_back(&mut self, mut blocks: VecDeque<Unwritten>) {
+        debug_assert!(self.inlined.unwritten.is_empty());
+        blocks.clear();
+        self.inlined.unwritten = blocks;
+    }
+
+    /// Counts a slot write of inlined blocks that was submitted: no record waits for it.
+    pub(crate) fn expect_inlined_write(&mut self) {
+        self.inlined.in_flight += 1;
+    }
+
+    /// Notes that a slot write of inlined blocks is complete.
+    pub(crate) fn wrote_inlined(&mut self) {
+        assert!(self.inlined.in_flight > 0, "a slot write ends once");
+        self.inlined.in_flight -= 1;
+        if self.inlined.in_flight == 0 {
+            self.inlined.copies.all_landed();
+        }
+    }
+
+    /// Returns the number of slot writes of inlined blocks in flight.
+    pub(crate) fn inlined_writes(&self) -> usize {
+        self.inlined.in_flight
+    }
+
+    /// Returns the journal block with a slot's expected content, if there is still one: its record may be overwritten.
+    pub(crate) fn find_inlined(&self, slot: Slot, digest: Digest) -> Option<u64> {
+        self.inlined.copies.find(slot, digest)
+    }
+
+    // ---- group commit ----
+
+    /// Requests that records up to this one become durable.
+    pub(crate) fn want_durable(&mut self, upto: u64) {
+        self.want_durable = self.want_durable.max(upto);
+    }
+
+    /// Requests that all changes become durable; returns true if that is new.
+    pub(crate) fn want_all_durable(&mut self) -> bool {
+        let before = self.want_durable;
+        self.want_durable(self.last());
+        self.want_durable > before
+    }
+
+    /// Returns true if records were requested to become durable that are not.
+    pub(crate) fn is_durability_wanted(&self) -> bool {
+        self.want_durable > self.durable
+    }
+
+    /// Requests the next step of publishing the records up to `last`: a sync that makes them durable, and after that a record with the watermark. Each call
+    /// requests one step; nothing happens once they are published.
+    pub(crate) fn publish(&mut self, last: u64) {
+        if last > self.durable {
+            self.want_durable(last.min(self.last()));
+        } else if last > self.published {
+            if self.last_watermark < last && self.used + 2 <= self.ring {
+                self.want_publish = true;
+                self.want_durable(self.sequence);
+            } else {
+                self.want_durable(self.sequence - 1);
+            }
+        }
+    }
+
+    /// Returns true if the open record is to be closed now. `asked` is the last record that a request waits for.
+    ///
+    /// While a sync is in flight, or a record, changes collect in the open record: they become durable as one group.
+    pub(crate) fn is_to_close(&self, asked: u64) -> bool {
+        let idle = !self.syncs.is_in_flight() && self.complete + 1 == self.sequence;
+        let is_awaited = || asked.max(self.want_durable) >= self.sequence || self.expects_flush();
+        idle && (self.want_publish || !self.is_empty() && is_awaited())
+    }
+
+    /// Ends the request to publish the watermark: a record has it.
+    pub(crate) fn end_publish_request(&mut self) {
+        self.want_publish = false;
+    }
+
+    /// Begins a sync, if one is wanted and none is in flight; returns true if the caller is to submit it. `first` is the first record that a request waits for.
+    pub(crate) fn begin_sync(&mut self, first: Option<u64>) -> bool {
+        if self.syncs.is_in_flight() {
+            return false;
+        }
+        let asked = if self.is_durability_wanted() { self.want_durable } else { u64::MAX };
+        let wanted = first.unwrap_or(u64::MAX).min(asked);
+        let records = wanted <= self.complete && self.complete > self.durable;
+        if !records && !self.inlined.copies.are_many() && !self.syncs.is_requested() {
+            return false;
+        }
+        self.syncs.begin(self.complete, self.inlined.copies.landed());
+        self.unsynced_bytes = 0;
+        true
+    }
+
+    /// Returns the syncs of the store.
+    pub(crate) fn syncs(&self) -> &Syncs {
+        &self.syncs
+    }
+
+    /// Returns the syncs of the store, to request one or to note its end.
+    pub(crate) fn syncs_mut(&mut self) -> &mut Syncs {
+        &mut self.syncs
+    }
+
+    /// Counts a successful sync: the inlined blocks that it covers are safe in their slots.
+    pub(crate) fn count_sync(&mut self) {
+        let batches = self.syncs.count();
+        self.inlined.copies.synced(batches);
+    }
+
+    // ---- records ----
 
     /// Returns true if the open record has no changes.
     pub(crate) fn is_empty(&self) -> bool {
@@ -231,6 +494,7 @@ impl Journal {
         if !self.changes.is_empty() {
             self.last_filled = self.sequence;
         }
+        self.inlined.unwritten.extend(self.unwritten.drain(..));
         self.entries += self.changes.len() as u64;
         self.closed_changes += self.changes.len() as u64;
         self.changes.clear();
@@ -262,7 +526,6 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::entry::Key;
 
     fn journal() -> Journal {
         Journal::new(64, 512, 10, 1, 0, 0)

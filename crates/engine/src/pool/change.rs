@@ -36,11 +36,11 @@ impl Pool {
     pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
         let (entry, digest, fresh) = match what {
             Put::Zero => {
-                self.durable.journal.changes.push(Change::Zero { key });
+                self.durable.journal.push(Change::Zero { key });
                 (Entry::ZERO, Digest::default(), false)
             }
             Put::Share(slot, digest) => {
-                self.durable.journal.changes.push(Change::Share { key, slot, digest });
+                self.durable.journal.push(Change::Share { key, slot, digest });
                 (Entry::whole(slot, digest), digest, false)
             }
             Put::Fresh { digest, buffer, may_travel, sequential, offline } => {
@@ -50,11 +50,11 @@ impl Pool {
                 let before = self.memory.dirty.insert(slot, buffer);
                 assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
                 self.durable.journal.add_block(Unwritten { slot, buffer }, !may_travel);
-                self.durable.journal.changes.push(Change::Fresh { key, slot, digest, offline });
+                self.durable.journal.push(Change::Fresh { key, slot, digest, offline });
                 (Entry::whole(slot, digest), digest, true)
             }
             Put::Placed(slot, digest) => {
-                self.durable.journal.changes.push(Change::Fresh { key, slot, digest, offline: false });
+                self.durable.journal.push(Change::Fresh { key, slot, digest, offline: false });
                 (Entry::whole(slot, digest), digest, true)
             }
         };
@@ -171,7 +171,7 @@ impl Pool {
     pub(crate) fn free_if_dead(&mut self, slot: Slot) {
         if self.durable.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.durable.delta.forget(slot);
-            self.durable.space.defer_free(slot, self.durable.journal.sequence);
+            self.durable.space.defer_free(slot, self.durable.journal.sequence());
         }
     }
 

@@ -101,8 +101,8 @@ impl Pool {
             && (!self.durable.frozen.is_empty() || self.durable.delta.len() >= limit / 4 * 3);
         full_delta
             || self.durable.space.free() < self.durable.frozen.len() as u64 / 2
-            || self.durable.journal.used >= self.durable.journal.ring / 4 * 3
-            || self.durable.journal.entries >= 3 * limit as u64
+            || self.durable.journal.used() >= self.durable.journal.ring() / 4 * 3
+            || self.durable.journal.entries() >= 3 * limit as u64
             || load.is_blocked()
             || self.state.phase == Phase::Closing
     }

@@ -14,8 +14,7 @@ use crate::block_map::map_buffer::MapBuffer;
 use crate::format::entry::Slot;
 use crate::format::superblock::{Root, Superblock, TREES};
 use crate::format::volume::Volume;
-use crate::journal::inlined::InlinedCopies;
-use crate::journal::{Journal, Syncs, Unwritten};
+use crate::journal::Journal;
 use crate::locality_map::NearMap;
 use crate::metadata::tree::Metadata;
 use crate::pool::growth::{Growing, Offer};
@@ -23,7 +22,6 @@ use crate::pool::held::Counted;
 use crate::pool::metadata_reservation::MetadataReservation;
 use crate::pool::owner::Ownership;
 use crate::space::Space;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// State that a crash must keep: tables, deltas, journal, space, volumes.
@@ -63,19 +61,8 @@ pub(crate) struct Durable {
     pub(super) stuck_discards: usize,
     pub(crate) space: Space,
     pub(crate) journal: Journal,
-    /// Blocks that are inlined in the journal and whose slot writes are still to be submitted.
-    pub(crate) inlined: VecDeque<Unwritten>,
-    /// Number of slot writes of inlined blocks in flight.
-    pub(crate) inlined_writes: usize,
-    /// Journal places of inlined blocks whose slots no sync has covered.
-    pub(crate) inlined_copies: InlinedCopies,
     /// Journal places of inlined blocks that are not in their slots, in a pool that is not written.
-    pub(crate) in_journal: NearMap<Slot, u64>,
-    pub(crate) syncs: Syncs,
-    /// Sequence number up to which records shall become durable, on anyone's behalf.
-    pub(crate) want_durable: u64,
-    /// True if an empty record shall publish the watermark.
-    pub(crate) want_publish: bool,
+    pub(super) in_journal: NearMap<Slot, u64>,
     /// Changes of reference counts that checkpoints have found since the pool was opened.
     pub(super) changed_references: u64,
     /// Number of the last checkpoint that freed, or will free, discarded slots or slots that a pass has deduplicated.
@@ -101,4 +88,23 @@ pub(crate) struct Durable {
     /// Segments of the record that is being written, empty in between; likewise the slots of a container that is being opened.
     pub(super) record_segments: Vec<Segment>,
     pub(super) free_slots: Vec<bool>,
+}
+
+impl Durable {
+    /// Returns true if a slot's block is read from the journal: the pool is not written.
+    #[inline]
+    pub(crate) fn is_in_journal(&self, slot: Slot) -> bool {
+        self.in_journal.contains_key(&slot)
+    }
+
+    /// Returns true if blocks of any slots are read from the journal.
+    #[inline]
+    pub(crate) fn has_blocks_in_journal(&self) -> bool {
+        !self.in_journal.is_empty()
+    }
+
+    /// Keeps the journal places of blocks that are not written to their slots, since the pool is not written.
+    pub(crate) fn keep_in_journal(&mut self, places: impl Iterator<Item = (Slot, u64)>) {
+        self.in_journal.extend(places);
+    }
 }

@@ -111,7 +111,7 @@ impl Pool {
         if !matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
             return false;
         }
-        self.durable.journal.changes.push(Change::Clear { key: start, end });
+        self.durable.journal.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
         self.state.last_change = self.state.now;
         self.request_checkpoint();

@@ -605,7 +605,7 @@ impl Pool {
     /// Looks for space in record, ring and delta, when the answer for metadata is known.
     pub(crate) fn space_where(&mut self, asked: &Asked, has_metadata: bool, clears_left: bool) -> Availability {
         let &Asked { changes: more, cleared, .. } = asked;
-        if self.durable.journal.changes.len() + more > self.durable.journal.record_capacity()
+        if self.durable.journal.changes().len() + more > self.durable.journal.record_capacity()
             && !self.close_record(false)
         {
             return Availability::Later;
@@ -623,7 +623,7 @@ impl Pool {
             self.ask_to_flush();
         }
         let full_ring = !self.durable.journal.has_space(more)
-            || self.durable.journal.entries > 4 * u64::from(self.limits.delta_entries);
+            || self.durable.journal.entries() > 4 * u64::from(self.limits.delta_entries);
         // A subtree that cannot be walked goes away with the next opening, if at all: no clear waits for that.
         let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);

@@ -65,7 +65,6 @@ pub(crate) use pool_properties::PoolProperties;
 pub(crate) use state::PoolState;
 pub(crate) use stats::PoolStats;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::api::*;
@@ -78,8 +77,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::dedup::index::Index;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
-use crate::journal::inlined::InlinedCopies;
-use crate::journal::{Journal, Syncs};
+use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::locality_map::{Near, NearMap};
 use crate::metadata::allocator::MetadataAllocator;
@@ -173,13 +171,7 @@ impl Pool {
                 stuck_discards: 0,
                 space: Space::new(&geometry),
                 journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
-                inlined: VecDeque::new(),
-                inlined_writes: 0,
-                inlined_copies: InlinedCopies::new(),
                 in_journal: NearMap::default(),
-                syncs: Syncs::default(),
-                want_durable: 0,
-                want_publish: false,
                 changed_references: 0,
                 slots_freed_in: 0,
                 reserving: false,

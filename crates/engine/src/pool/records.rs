@@ -3,7 +3,7 @@
 use super::Pool;
 use crate::api::*;
 use crate::format::entry::Slot;
-use crate::format::record::{self, Change, Header};
+use crate::format::record::{self, Header};
 use crate::journal::Unwritten;
 use crate::metadata::io::Purpose;
 use crate::mutant::Mutant;
@@ -15,59 +15,41 @@ impl Pool {
     /// Closes the open record and submits it; false if that has to wait for pages. With `inline`, a small group's blocks travel in the record.
     pub(crate) fn close_record(&mut self, inline: bool) -> bool {
         let block_size = self.durable.metadata.geometry.block_size as usize;
-        let page_count = record::pages_for(self.durable.journal.changes.len(), block_size);
+        let page_count = record::pages_for(self.durable.journal.changes().len(), block_size);
         if self.durable.metadata.pages.available() < page_count + 2 {
             return false;
         }
         let inlines = inline && self.durable.journal.can_inline();
         if inlines {
-            self.mark_inlined(page_count as u32);
+            let start = self.durable.metadata.geometry.journal_start();
+            self.durable.journal.inline_blocks(page_count as u32, start);
         } else {
             self.write_slots();
         }
-        let blocks = self.durable.journal.unwritten.len();
+        let blocks = self.durable.journal.unwritten().len();
         let early = self.mutant(Mutant::EarlyWatermark);
-        let watermark = if early { self.durable.journal.complete } else { self.durable.journal.durable };
+        let watermark = if early { self.durable.journal.complete() } else { self.durable.journal.durable() };
         let durable = inlines && (self.durable.journal.needs_no_sync() || self.mutant(Mutant::LoneRecord));
         let header = Header {
             pages: page_count as u16,
             blocks: blocks as u16,
-            sequence: self.durable.journal.sequence,
+            sequence: self.durable.journal.sequence(),
             epoch: self.durable.superblock.epoch,
-            previous: self.durable.journal.previous,
+            previous: self.durable.journal.previous(),
             watermark,
-            entries: self.durable.journal.changes.len() as u32,
-            position: self.durable.journal.head,
+            entries: self.durable.journal.changes().len() as u32,
+            position: self.durable.journal.head(),
         };
         self.memory.scratch.resize(page_count * block_size, 0);
         let checksum = record::encode(
             &header,
-            &self.durable.journal.changes,
+            self.durable.journal.changes(),
             self.durable.metadata.journal_seed,
             &mut self.memory.scratch,
         );
         let parts = self.write_record(page_count, durable);
-        self.durable.inlined.extend(self.durable.journal.unwritten.drain(..));
         self.durable.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
         true
-    }
-
-    /// Turns the changes of blocks that travel in the record into inlined ones. The blocks follow after `pages` pages.
-    fn mark_inlined(&mut self, pages: u32) {
-        let start = self.durable.metadata.geometry.journal_start();
-        let mut unwritten = self.durable.journal.unwritten.iter().enumerate().peekable();
-        for change in &mut self.durable.journal.changes {
-            let Some(&(at, block)) = unwritten.peek() else { break };
-            if let Change::Fresh { key, slot, digest, offline } = *change
-                && slot == block.slot
-            {
-                *change = Change::Inlined { key, slot, digest, block: at as u16, offline };
-                let position = (self.durable.journal.head + pages + at as u32) % self.durable.journal.ring;
-                self.durable.inlined_copies.add(slot, digest, start + u64::from(position));
-                unwritten.next();
-            }
-        }
-        assert!(unwritten.next().is_none(), "every unwritten block is of the open record");
     }
 
     /// Writes the encoded record and its blocks to the ring, in two parts if it wraps. Returns the number of parts.
@@ -83,15 +65,15 @@ impl Pool {
                 .copy_from_slice(&self.memory.scratch[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
         }
-        for block in &self.durable.journal.unwritten {
+        for block in self.durable.journal.unwritten() {
             // Its slot may be written, and its buffer evicted, before the record is.
             self.memory.buffers.hold(block.buffer);
             segments.push(Segment::Buffer(block.buffer));
         }
-        let to_end = (self.durable.journal.ring - self.durable.journal.head) as usize;
-        let sequence = self.durable.journal.sequence;
+        let to_end = (self.durable.journal.ring() - self.durable.journal.head()) as usize;
+        let sequence = self.durable.journal.sequence();
         let start = self.durable.metadata.geometry.journal_start();
-        let mut position = u64::from(self.durable.journal.head);
+        let mut position = u64::from(self.durable.journal.head());
         let mut parts = 0;
         let split = to_end.min(segments.len());
         for part in [&segments[..split], &segments[split..]] {
@@ -104,7 +86,7 @@ impl Pool {
             let forced = durable && !self.mutant(Mutant::UnforcedRecord);
             let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
             self.durable.metadata.io.begin(op, offset, length, part.iter().copied(), purpose);
-            self.durable.journal.unsynced_bytes += if durable { 0 } else { length };
+            self.durable.journal.note_unsynced(if durable { 0 } else { length });
             position = 0;
             parts += 1;
         }
@@ -121,23 +103,7 @@ impl Pool {
     /// Makes the records that freed the pending slots durable, and then publishes that, with an empty record if necessary.
     pub(crate) fn publish_pending(&mut self) {
         if let Some(last) = self.durable.space.last_pending_free() {
-            self.publish(last);
-        }
-    }
-
-    /// Asks for the next step of publishing the records up to `last`: a sync that makes them durable, and after that a record with the watermark.
-    /// Each call requests one step; nothing happens once they are published.
-    pub(crate) fn publish(&mut self, last: u64) {
-        let journal = &self.durable.journal;
-        if last > journal.durable {
-            self.durable.want_durable = self.durable.want_durable.max(last.min(journal.last()));
-        } else if last > journal.published {
-            if journal.last_watermark < last && journal.used + 2 <= journal.ring {
-                self.durable.want_publish = true;
-                self.durable.want_durable = self.durable.want_durable.max(journal.sequence);
-            } else {
-                self.durable.want_durable = self.durable.want_durable.max(journal.sequence - 1);
-            }
+            self.durable.journal.publish(last);
         }
     }
 
@@ -145,24 +111,20 @@ impl Pool {
 
     /// Submits the open record's blocks to their slots.
     pub(crate) fn write_slots(&mut self) {
-        let sequence = self.durable.journal.sequence;
-        let mut blocks = core::mem::take(&mut self.durable.journal.unwritten);
+        let sequence = self.durable.journal.sequence();
+        let blocks = self.durable.journal.take_unwritten();
         self.write_runs(&blocks, sequence, false);
-        blocks.clear();
-        self.durable.journal.unwritten = blocks;
-        self.durable.journal.record_like = false;
+        self.durable.journal.give_list_back(blocks);
     }
 
     /// Submits the blocks inlined in the journal to their slots. The last of them came with record `sequence`.
     pub(crate) fn write_inlined(&mut self) {
-        if self.durable.inlined.is_empty() {
+        if self.durable.journal.inlined().is_empty() {
             return;
         }
-        let mut blocks = core::mem::take(&mut self.durable.inlined);
-        self.durable.inlined_copies.submitted();
-        self.write_runs(blocks.make_contiguous(), self.durable.journal.sequence - 1, true);
-        blocks.clear();
-        self.durable.inlined = blocks;
+        let mut blocks = self.durable.journal.take_inlined();
+        self.write_runs(blocks.make_contiguous(), self.durable.journal.sequence() - 1, true);
+        self.durable.journal.give_inlined_back(blocks);
     }
 
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, inlined: bool) {
@@ -182,9 +144,9 @@ impl Pool {
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
             let purpose = Purpose::WriteSlots { first: first.slot, sequence, inlined };
             self.durable.metadata.io.begin(IoOp::Write, offset, bytes, segments, purpose);
-            self.durable.journal.unsynced_bytes += bytes;
+            self.durable.journal.note_unsynced(bytes);
             if inlined {
-                self.durable.inlined_writes += 1;
+                self.durable.journal.expect_inlined_write();
             } else {
                 self.durable.journal.expect_write();
             }

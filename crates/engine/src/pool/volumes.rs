@@ -362,10 +362,10 @@ impl Pool {
             self.request_checkpoint();
             return Ok(None);
         }
-        let sequence = self.durable.journal.sequence;
+        let sequence = self.durable.journal.sequence();
         match change {
             VolumeChange::Delete { volume } => {
-                self.durable.journal.changes.push(Change::DeleteVolume { volume });
+                self.durable.journal.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
                 self.durable.volumes[at].deleted = Some(sequence);
                 self.note_hidden_volumes();
@@ -373,7 +373,7 @@ impl Pool {
                 self.request_checkpoint();
             }
             VolumeChange::Resize { volume, blocks } => {
-                self.durable.journal.changes.push(Change::ResizeVolume { volume, blocks });
+                self.durable.journal.push(Change::ResizeVolume { volume, blocks });
                 let size = blocks * self.durable.metadata.geometry.block();
                 if size < self.durable.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));

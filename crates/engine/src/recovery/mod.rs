@@ -216,7 +216,7 @@ impl Recovery {
     fn redo(&mut self, pool: &mut Pool) -> Result<RecoveryProgress, OpenError> {
         if pool.state.failure.is_some() {
             // The pool is not written: these blocks are read from the journal.
-            pool.durable.in_journal.extend(self.checks.drain(..).map(|check| (check.slot, check.block)));
+            pool.durable.keep_in_journal(self.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(pool));
         }
         if self.check_at < self.checks.len() && !pool.mutant(Mutant::SkippedRedo) {
@@ -275,9 +275,8 @@ impl Recovery {
         let used: u32 = self.records.iter().map(|walked| blocks_of(&walked.header)).sum();
         let geometry = pool.durable.metadata.geometry;
         let head = (pool.durable.superblock.journal_position + used) % geometry.journal_blocks;
-        let mut journal = Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used);
-        journal.entries = self.report.entries;
-        journal
+        Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used)
+            .with_entries(self.report.entries)
     }
 
     /// Ends a recovery without a write: tables and delta have the complete state.
@@ -452,7 +451,7 @@ impl Recovery {
             pool.durable.space.set_reserved(
                 pool.durable.superblock.reserved_containers.min(pool.durable.metadata.geometry.containers),
             );
-            pool.durable.journal.head = self.position;
+            pool.durable.journal.go_on_at(self.position);
             if pool.state.reads_only && pool.durable.superblock.clean {
                 return Ok(self.rest(pool));
             }

@@ -158,7 +158,7 @@ impl BlockRepair {
 
     fn look_into_journal(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
         self.at = RepairStage::Journal;
-        if let Some(block) = self.digest.and_then(|digest| pool.durable.inlined_copies.find(slot, digest)) {
+        if let Some(block) = self.digest.and_then(|digest| pool.durable.journal.find_inlined(slot, digest)) {
             read_at_for_repair(pool, slot, block * pool.durable.metadata.geometry.block(), self.buffer);
             self.in_flight = true;
         }
@@ -378,7 +378,7 @@ impl Repairs {
                 RepairStep::On
             }
             RepairStage::Sync(_) if pool.state.read_only => repair.end_repair(pool, slot, Found::Left),
-            RepairStage::Sync(barrier) if pool.durable.syncs.finished < barrier => RepairStep::Wait,
+            RepairStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
@@ -417,8 +417,7 @@ impl Repairs {
                 repair.at = RepairStage::Write;
             }
             RepairStage::Write if result.is_ok() => {
-                let barrier = pool.durable.syncs.submitted + 1;
-                pool.durable.syncs.wanted = pool.durable.syncs.wanted.max(barrier);
+                let barrier = pool.durable.journal.syncs_mut().request();
                 repair.at = RepairStage::Sync(barrier);
             }
             RepairStage::Write => repair.take_from_dirty(pool, slot, Found::Left),

@@ -134,7 +134,10 @@ impl Queues {
     /// Takes the next request that waits for a record up to this one.
     #[inline]
     pub(crate) fn pop_durable(&mut self, upto: u64) -> Option<RequestId> {
-        self.for_records.pop_front_if(|&mut (sequence, _)| sequence <= upto).map(|(_, id)| id)
+        if self.first_record()? > upto {
+            return None;
+        }
+        self.for_records.pop_front().map(|(_, id)| id)
     }
 
     /// Takes the requests that wait for records behind this one.

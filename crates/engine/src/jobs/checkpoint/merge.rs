@@ -380,7 +380,7 @@ impl Checkpoint {
             }
             SlotState::Held => {
                 self.held_by = pool.durable.journal.last();
-                pool.durable.want_durable = pool.durable.want_durable.max(self.held_by);
+                pool.durable.journal.want_durable(self.held_by);
             }
             SlotState::Single | SlotState::Shared => {}
         }

@@ -220,7 +220,7 @@ impl Jobs {
             || pool.durable.delta.space() < limit / 2
             || pool.durable.delta.releases >= pool.limits.releases(&pool.durable.metadata.geometry) / 2
             || pool.durable.journal.is_half_full()
-            || pool.durable.journal.entries >= 2 * limit as u64
+            || pool.durable.journal.entries() >= 2 * limit as u64
             || may_run_short(pool)
             || Jobs::discards_are_due(pool, load)
             || self.disk_index_is_due(pool, load) && Jobs::has_rested(pool, load)
@@ -344,8 +344,8 @@ impl Jobs {
         pool.review_space();
         pool.review_disk_index();
         let (promised, discard_budget) = pool.promise_pages(!pool.has_much_pending());
-        let upto = pool.durable.journal.sequence - 1;
-        pool.durable.want_durable = pool.durable.want_durable.max(upto);
+        let upto = pool.durable.journal.sequence() - 1;
+        pool.durable.journal.want_durable(upto);
         self.lend_checkpoint(
             pool,
             Box::new(Checkpoint {
@@ -357,10 +357,10 @@ impl Jobs {
                     ..CheckpointProgress::default()
                 },
                 load: LoadSnapshot::default(),
-                upto_checksum: pool.durable.journal.previous,
-                position: pool.durable.journal.head,
-                ring_blocks: pool.durable.journal.used,
-                ring_entries: pool.durable.journal.entries,
+                upto_checksum: pool.durable.journal.previous(),
+                position: pool.durable.journal.head(),
+                ring_blocks: pool.durable.journal.used(),
+                ring_entries: pool.durable.journal.entries(),
                 // Requests that still run may bring records that this checkpoint does not include.
                 clean: !load.requests_in_flight && load.only_closes,
                 clears: pool.durable.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
@@ -392,7 +392,7 @@ impl Jobs {
                 index_space: 0,
                 index_taken_before: 0,
                 leaf_at: 0,
-                inlined: pool.durable.inlined_writes,
+                inlined: pool.durable.journal.inlined_writes(),
                 barrier: 0,
                 look: Look::default(),
                 grown: None,
@@ -538,7 +538,8 @@ impl Jobs {
                 let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
                     checkpoint.stage == CheckpointStage::Commit && pool.mutant(Mutant::UnsyncedSuperblock);
-                let done = pool.durable.syncs.finished >= checkpoint.barrier || before_pages || before_superblock;
+                let done =
+                    pool.durable.journal.syncs().have_passed(checkpoint.barrier) || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
@@ -571,7 +572,7 @@ impl Jobs {
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
-            proven: pool.durable.journal.durable,
+            proven: pool.durable.journal.durable(),
             clean: checkpoint.clean,
             data_used: pool.durable.space.data_used,
             reserved_containers: checkpoint.reserved,
@@ -698,7 +699,7 @@ impl Checkpoint {
     fn drain(&mut self, pool: &mut Pool) -> Progress {
         let records = self.upto.max(self.held_by);
         let inlined = self.inlined > 0 && !pool.mutant(Mutant::ForgottenInlined);
-        if pool.durable.metadata.pages.writes > 0 || inlined || pool.durable.journal.durable < records {
+        if pool.durable.metadata.pages.writes > 0 || inlined || pool.durable.journal.durable() < records {
             return Progress::Wait;
         }
         self.grown = pool.take_growth();
@@ -708,8 +709,7 @@ impl Checkpoint {
     }
 
     fn want_sync(&mut self, pool: &mut Pool) {
-        self.barrier = pool.durable.syncs.submitted + 1;
-        pool.durable.syncs.wanted = self.barrier;
+        self.barrier = pool.durable.journal.syncs_mut().request();
     }
 
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.

@@ -270,7 +270,7 @@ impl Dedup {
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
             !dedup.proven.has(pool, kept, digest)
                 && !pool.memory.dirty.contains_key(&kept)
-                && !pool.durable.in_journal.contains_key(&kept)
+                && !pool.durable.is_in_journal(kept)
         };
         let most = Dedup::batch(pool).max(LEAST_PROVEN);
         let mut unknown = Vec::new();
@@ -331,9 +331,7 @@ impl Dedup {
         }
         // Contents that are not on the device yet, or may change there, cannot be compared.
         let is_moving = |slot: &Slot| {
-            pool.memory.dirty.contains_key(slot)
-                || pool.durable.in_journal.contains_key(slot)
-                || repairs.is_repairing(*slot)
+            pool.memory.dirty.contains_key(slot) || pool.durable.is_in_journal(*slot) || repairs.is_repairing(*slot)
         };
         let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
         if !run.pairs().all(|pair| is_at_rest(&pair)) {

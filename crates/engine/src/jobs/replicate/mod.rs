@@ -313,7 +313,7 @@ impl Replicate {
             };
             let Some(slot) = entry.slot() else { continue };
             let is_moving = pool.memory.dirty.contains_key(&slot)
-                || pool.durable.in_journal.contains_key(&slot)
+                || pool.durable.is_in_journal(slot)
                 || repairs.is_repairing(slot)
                 || pool.memory.fills.contains_key(&slot);
             if is_moving {
