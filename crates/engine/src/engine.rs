@@ -85,7 +85,7 @@ impl Engine {
     /// recovered, which writes to it; to one that was, nothing is written.
     pub fn open_to_read(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         let mut engine = Engine::open(parameters, limits, now);
-        engine.pool.state.reads_only = true;
+        engine.pool.state.read_only_from_now();
         engine
     }
 
@@ -130,13 +130,13 @@ impl Engine {
 
     /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let moves = self.jobs.cache_partition.has_work_left() && self.pool.state.phase == Phase::Serving;
-        if self.jobs.is_work_left() || moves { Some(self.pool.state.now) } else { self.timers() }
+        let moves = self.jobs.cache_partition.has_work_left() && self.pool.state.phase() == Phase::Serving;
+        if self.jobs.is_work_left() || moves { Some(self.pool.state.now()) } else { self.timers() }
     }
 
     fn timers(&self) -> Option<Nanos> {
         let goes_back =
-            self.requests.foreground().timer(&self.pool).filter(|_| self.pool.state.phase == Phase::Serving);
+            self.requests.foreground().timer(&self.pool).filter(|_| self.pool.state.phase() == Phase::Serving);
         self.tick.into_iter().chain(self.jobs.due()).chain(self.enospc.due()).chain(goes_back).min()
     }
 
@@ -153,7 +153,7 @@ impl Engine {
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps its buffers; new clients must get the error.
-        if !self.pool.state.read_only && !self.enospc.refuses_changes() && !self.pool.memory.buffers.may_receive() {
+        if !self.pool.state.read_only() && !self.enospc.refuses_changes() && !self.pool.memory.buffers.may_receive() {
             return None;
         }
         let buffer = self.pool.any_buffer()?;
@@ -174,7 +174,7 @@ impl Engine {
 
     /// Returns true if the pool is open, and not for an audit.
     pub(crate) fn serves(&self) -> bool {
-        matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) && !self.to_audit
+        matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing) && !self.to_audit
     }
 
     /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].
@@ -204,14 +204,14 @@ impl Engine {
         let idle_from = self.last_request + IDLE_AFTER;
         let writes_blocked = self.queues.has_waits_for_space();
         LoadSnapshot {
-            is_idle: !requests_in_flight && self.pool.state.now >= idle_from,
+            is_idle: !requests_in_flight && self.pool.state.now() >= idle_from,
             idle_from,
             requests_in_flight,
             writes_blocked,
             out_of_buffers: self.queues.waits_for_buffers() > 0,
             clears_left: self.time_slices.has_clears(),
             commands_wait: !self.pending_commands.is_empty(),
-            only_closes: self.pool.state.phase == Phase::Closing && self.only_closes(),
+            only_closes: self.pool.state.phase() == Phase::Closing && self.only_closes(),
             writes_refused: self.enospc.is_on(),
         }
     }

@@ -17,7 +17,7 @@ const IDLE_MERGE: Nanos = 5_000_000_000;
 impl Engine {
     /// Takes one event in.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
-        self.pool.state.now = self.pool.state.now.max(now);
+        self.pool.state.advance(now);
         self.pool.wake();
         match event {
             Event::Submit(submit) => self.submit(submit),
@@ -43,21 +43,21 @@ impl Engine {
     }
 
     fn pump(&mut self) {
-        if self.pool.state.phase == Phase::Recovering {
+        if self.pool.state.phase() == Phase::Recovering {
             self.recover();
         }
         if self.serves() {
-            if self.requests.foreground().is_due(self.pool.state.now) {
+            if self.requests.foreground().is_due(self.pool.state.now()) {
                 self.measure();
             }
-            if self.enospc.is_on() && self.pool.state.read_only {
+            if self.enospc.is_on() && self.pool.state.read_only() {
                 self.end_kept_writes();
             } else if self.enospc.is_on() {
                 self.step_enospc();
             }
             self.run_ready();
             self.retry_out_of_buffers();
-            let writes = !self.pool.state.read_only && !self.pool.state.untouched;
+            let writes = self.pool.state.is_written();
             while writes && self.pool.open_ahead() && self.queues.has_waits_for_space() {
                 self.retry_waiting_for_space();
             }
@@ -68,12 +68,12 @@ impl Engine {
             self.answer_repaired();
             let load = self.load();
             self.pass_jobs(PumpPhase::First, &load);
-            if self.pool.state.phase == Phase::Serving {
+            if self.pool.state.phase() == Phase::Serving {
                 self.jobs.move_partition(&mut self.pool);
             }
-            if self.pool.state.read_only {
+            if self.pool.state.read_only() {
                 self.step_failure();
-            } else if !self.pool.state.untouched {
+            } else if !self.pool.state.untouched() {
                 self.step_jobs(&load);
                 self.repairs.step_copies(&mut self.pool, &load);
                 self.jobs.index_prefetch.step(&mut self.pool);
@@ -101,7 +101,7 @@ impl Engine {
 
     /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
     fn step_jobs(&mut self, load: &LoadSnapshot) {
-        if self.pool.state.closes_early {
+        if self.pool.state.closes_early() {
             return;
         }
         if self.pool.durable.reclaim_left {
@@ -121,12 +121,12 @@ impl Engine {
 
     fn timer(&mut self) {
         self.time_slices.begin(&self.pool.limits);
-        self.jobs.forget_due(self.pool.state.now);
-        if self.tick.is_some_and(|tick| tick <= self.pool.state.now) {
+        self.jobs.forget_due(self.pool.state.now());
+        if self.tick.is_some_and(|tick| tick <= self.pool.state.now()) {
             self.tick = None;
-            if matches!(self.pool.state.phase, Phase::Serving | Phase::Closing)
-                && !self.pool.state.read_only
-                && !self.pool.state.untouched
+            if matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing)
+                && !self.pool.state.read_only()
+                && !self.pool.state.untouched()
             {
                 self.self_sync();
             }
@@ -135,8 +135,8 @@ impl Engine {
 
     /// Begins to make changes durable and to publish them, a second after the first change that is not; an idle pool merges its delta.
     fn self_sync(&mut self) {
-        self.pool.state.host_full = false;
-        if self.pool.state.metadata_full {
+        self.pool.state.set_host_full(false);
+        if self.pool.state.metadata_full() {
             self.jobs.reserve_metadata(&mut self.pool);
         }
         self.pool.durable.journal.want_all_durable();
@@ -145,7 +145,7 @@ impl Engine {
         self.pool.publish_pending();
         // A damaged record is told from one that a crash cut off only if it is known to have been durable.
         self.pool.durable.journal.publish(self.pool.durable.journal.last_filled());
-        let idle = self.pool.state.now >= self.pool.state.last_change + IDLE_MERGE;
+        let idle = self.pool.state.now() >= self.pool.state.last_change() + IDLE_MERGE;
         if idle && (!self.pool.durable.delta.is_empty() || self.pool.has_discards()) {
             self.pool.request_checkpoint();
         }
@@ -163,20 +163,20 @@ impl Engine {
             || self.jobs.disk_index_is_due(&self.pool, load)
             || self.queues.has_waits_for_space()
             || self.pool.checkpoint.in_progress.is_some()
-            || self.pool.state.metadata_full
-            || self.pool.state.host_full;
-        let open = self.pool.state.phase != Phase::Closed;
-        let writes = !self.pool.state.read_only && !self.pool.state.untouched;
-        let checkpoint = writes && !self.pool.state.closes_early && self.jobs.checkpoint_can_step();
+            || self.pool.state.metadata_full()
+            || self.pool.state.host_full();
+        let open = self.pool.state.phase() != Phase::Closed;
+        let writes = self.pool.state.is_written();
+        let checkpoint = writes && !self.pool.state.closes_early() && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
-        let reclaims = self.pool.durable.reclaim_left && open && writes && !self.pool.state.closes_early;
+        let reclaims = self.pool.durable.reclaim_left && open && writes && !self.pool.state.closes_early();
         self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
-        if !waits || !writes || self.pool.state.phase == Phase::Closed {
+        if !waits || !writes || self.pool.state.phase() == Phase::Closed {
             self.tick = None;
         } else {
-            let due = self.pool.state.now + SELF_SYNC;
+            let due = self.pool.state.now() + SELF_SYNC;
             self.tick =
-                Some(self.tick.map_or(due, |tick| if tick <= self.pool.state.now { due } else { tick.min(due) }));
+                Some(self.tick.map_or(due, |tick| if tick <= self.pool.state.now() { due } else { tick.min(due) }));
         }
     }
 }

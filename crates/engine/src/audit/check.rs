@@ -279,7 +279,7 @@ impl<'a> Audit<'a> {
 
     fn at_rest(&mut self) {
         let engine = self.engine;
-        if engine.pool.state.read_only {
+        if engine.pool.state.read_only() {
             return;
         }
         let busy = [
@@ -663,7 +663,7 @@ impl<'a> Audit<'a> {
         });
         map_buffer::resolve(&mut records);
         // After a failure the buffer can be ahead.
-        if !engine.pool.state.read_only
+        if !engine.pool.state.read_only()
             && (!records.iter().copied().eq(engine.pool.durable.buffer.iter())
                 || logged != engine.pool.durable.buffer.logged)
         {
@@ -680,7 +680,7 @@ impl<'a> Audit<'a> {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
             let used = self.engine.pool.durable.metadata.allocator.is_used(block as u32 + 1);
-            if used != reached && !self.engine.pool.state.read_only {
+            if used != reached && !self.engine.pool.state.read_only() {
                 self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
             }
         }
@@ -707,7 +707,7 @@ impl<'a> Audit<'a> {
         let repaired =
             engine.repairs.under_repair().filter(|&slot| engine.pool.memory.dirty.contains_key(slot)).count();
         let dirty = engine.pool.memory.dirty.len() - repaired;
-        if dirty != waiting && !engine.pool.state.read_only {
+        if dirty != waiting && !engine.pool.state.read_only() {
             self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
         }
         let mut received = 0;
@@ -724,7 +724,7 @@ impl<'a> Audit<'a> {
             self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }
         let private = engine.pool.durable.metadata.pages.private_pages();
-        if private > pages_on_flash && !engine.pool.state.read_only {
+        if private > pages_on_flash && !engine.pool.state.read_only() {
             self.violation(format!("{private} pages are private"));
         }
     }

@@ -35,7 +35,7 @@ impl Engine {
 
     /// Returns true if maps are short of metadata: less than an eighth of it is left for new blocks.
     pub fn is_metadata_short(&self) -> bool {
-        self.pool.state.phase == Phase::Serving && self.pool.is_metadata_short()
+        self.pool.state.phase() == Phase::Serving && self.pool.is_metadata_short()
     }
 
     /// Returns true if changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Returns true if another server has taken the pool over.
     pub fn is_taken_over(&self) -> bool {
-        self.pool.state.failure == Some(Failure::TakenOver)
+        self.pool.state.failure() == Some(Failure::TakenOver)
     }
 
     /// Returns the most pages that a checkpoint has taken beyond those counted before it took any: 0, or writes were admitted that the pool may have

@@ -29,7 +29,7 @@ impl Engine {
                 let done = self.jobs.relocate_mut().command(&mut self.pool, command);
                 done.map(|()| checkpoint(self.pool.checkpoint.checkpoints_done))
             }
-            Command::Settle if self.pool.state.read_only || self.pool.state.phase != Phase::Serving => {
+            Command::Settle if self.pool.state.read_only() || self.pool.state.phase() != Phase::Serving => {
                 Err(ControlError::ReadOnly)
             }
             Command::Settle => {
@@ -37,16 +37,16 @@ impl Engine {
                 self.pool.durable.flush_is_stuck = false;
                 Ok(CommandWait::Settle)
             }
-            Command::Close if self.pool.state.phase != Phase::Serving => Err(ControlError::ReadOnly),
+            Command::Close if self.pool.state.phase() != Phase::Serving => Err(ControlError::ReadOnly),
             Command::Close => {
-                self.pool.state.phase = Phase::Closing;
+                self.pool.state.begin_closing(false);
                 Ok(CommandWait::Close { checkpoints: None })
             }
-            Command::CloseEarly if !matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) => {
+            Command::CloseEarly if !matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing) => {
                 Err(ControlError::ReadOnly)
             }
             Command::CloseEarly => {
-                self.pool.state.phase = Phase::Closing;
+                self.pool.state.begin_closing(true);
                 self.give_up_checkpoint();
                 Ok(CommandWait::Close { checkpoints: None })
             }
@@ -104,7 +104,7 @@ impl Engine {
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
         let buffered = !self.pool.durable.buffer.is_empty();
         let unmerged = !self.pool.durable.delta.is_empty() || self.pool.has_discards() || buffered;
-        if self.pool.state.untouched {
+        if self.pool.state.untouched() {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.jobs.checkpoint.is_some() {
@@ -128,7 +128,6 @@ impl Engine {
 
     /// Abandons the checkpoint in progress: no other will end, and requests and commands that wait for one are refused.
     fn give_up_checkpoint(&mut self) {
-        self.pool.state.closes_early = true;
         self.jobs.stop_filling_index();
         if let Some(mut checkpoint) = self.jobs.take_checkpoint(&mut self.pool) {
             checkpoint.abandon_checkpoint(&mut self.pool);
@@ -145,36 +144,36 @@ impl Engine {
         if self.requests.active() > 0 || !self.only_closes() {
             return None;
         }
-        if self.pool.state.read_only {
+        if self.pool.state.read_only() {
             if !self.failure_is_kept() {
                 return None;
             }
-            self.pool.state.phase = Phase::Closed;
+            self.pool.state.close();
             return Some(Err(ControlError::ReadOnly));
         }
-        if self.pool.state.untouched {
-            self.pool.state.phase = Phase::Closed;
+        if self.pool.state.untouched() {
+            self.pool.state.close();
             return Some(Ok(()));
         }
         if let Some(error) = self.close_without_space() {
-            self.pool.state.phase = Phase::Closed;
+            self.pool.state.close();
             return Some(Err(error));
         }
-        if self.pool.state.closes_early {
+        if self.pool.state.closes_early() {
             let more = self.pool.durable.journal.want_all_durable();
             self.pool.wake_if(more);
             if !self.pool.durable.journal.is_durable() || self.pool.durable.metadata.io.in_flight() > 0 {
                 return None;
             }
-            self.pool.state.phase = Phase::Closed;
+            self.pool.state.close();
             return Some(Err(ControlError::NoCheckpoint));
         }
-        if self.pool.state.metadata_full
+        if self.pool.state.metadata_full()
             && self.pool.durable.journal.is_durable()
             && self.pool.durable.metadata.io.in_flight() == 0
         {
             // The checkpoint finds no space on the host. The journal has everything that it would hold.
-            self.pool.state.phase = Phase::Closed;
+            self.pool.state.close();
             return Some(Err(ControlError::HostFull));
         }
         let Some(checkpoints) = checkpoints else {
@@ -186,7 +185,7 @@ impl Engine {
         if self.pool.checkpoint.checkpoints_done < checkpoints || self.pool.durable.metadata.io.in_flight() > 0 {
             return None;
         }
-        self.pool.state.phase = Phase::Closed;
+        self.pool.state.close();
         Some(Ok(()))
     }
 }

@@ -26,18 +26,17 @@ use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
 use crate::pool::state::FailureMarker;
-use crate::pool::{Durable, Pool, PoolState};
+use crate::pool::{Durable, Pool};
 use crate::requests::pending_command::CommandWait;
 
 impl Engine {
     /// Fails the pool, which can no longer be written safely: reads continue, everything else fails from then on.
     pub(crate) fn fail_pool(&mut self, failure: Failure) {
-        if core::mem::replace(&mut self.pool.state.read_only, true) {
+        if !self.pool.state.fail(failure) {
             return;
         }
-        self.pool.state.failure = Some(failure);
-        self.pool.state.failure_marker =
-            if self.pool.has_lost_owner() { FailureMarker::Done } else { FailureMarker::Wait };
+        let is_kept = !self.pool.has_lost_owner();
+        self.pool.state.set_failure_marker(if is_kept { FailureMarker::Wait } else { FailureMarker::Done });
         while let Some(id) = self.queues.pop_durable(u64::MAX) {
             self.fail_request(id, Error::Io);
         }
@@ -50,15 +49,16 @@ impl Engine {
 
     /// Returns true if every step to keep the failure on the store is done.
     pub(crate) fn failure_is_kept(&self) -> bool {
-        self.pool.state.failure_marker == FailureMarker::Done
+        self.pool.state.failure_marker() == FailureMarker::Done
     }
 
     /// Takes the next step to write the superblock of a failed pool.
     pub(crate) fn step_failure(&mut self) {
-        if self.pool.state.failure_marker == FailureMarker::Wait && self.pool.durable.superblocks_in_flight == 0 {
-            self.pool.state.failure_marker = FailureMarker::Look(self.pool.look_at_owner());
+        if self.pool.state.failure_marker() == FailureMarker::Wait && self.pool.durable.superblocks_in_flight == 0 {
+            let look = self.pool.look_at_owner();
+            self.pool.state.set_failure_marker(FailureMarker::Look(look));
         }
-        if let FailureMarker::Look(look) = self.pool.state.failure_marker
+        if let FailureMarker::Look(look) = self.pool.state.failure_marker()
             && self.pool.is_ours(look)
         {
             // Not to the place of the newest superblock that is whole for certain: writing may tear it.
@@ -71,16 +71,19 @@ impl Engine {
                 epoch,
                 proven,
                 clean: false,
-                failed: self.pool.state.failure,
+                failed: self.pool.state.failure(),
                 ..self.pool.durable.superblock
             };
-            self.pool.state.failure_marker = FailureMarker::Write(0);
+            self.pool.state.set_failure_marker(FailureMarker::Write(0));
         }
-        if let FailureMarker::Write(place) = self.pool.state.failure_marker {
+        if let FailureMarker::Write(place) = self.pool.state.failure_marker() {
             let failed = self.pool.durable.superblock;
             let written = self.pool.submit_superblock(&failed, &[place], Purpose::FailureMarker);
-            self.pool.state.failure_marker =
-                if written.is_some() { FailureMarker::Writing(place) } else { FailureMarker::Done };
+            self.pool.state.set_failure_marker(if written.is_some() {
+                FailureMarker::Writing(place)
+            } else {
+                FailureMarker::Done
+            });
         }
     }
 
@@ -89,7 +92,7 @@ impl Engine {
         if let Some(&Segment::Page(page)) = segments.first() {
             self.pool.durable.metadata.pages.release(page);
         }
-        self.pool.state.failure_marker = match self.pool.state.failure_marker {
+        let next = match self.pool.state.failure_marker() {
             _ if result.is_err() => FailureMarker::Done,
             FailureMarker::Writing(place) => {
                 self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
@@ -98,6 +101,7 @@ impl Engine {
             FailureMarker::Syncing(0) => FailureMarker::Write(1),
             _ => FailureMarker::Done,
         };
+        self.pool.state.set_failure_marker(next);
     }
 }
 
@@ -113,10 +117,10 @@ impl Engine {
     fn lose_owner(&mut self, failure: Failure) {
         self.pool.lose_owner();
         self.fail_pool(failure);
-        self.pool.state.failure_marker = FailureMarker::Done;
+        self.pool.state.set_failure_marker(FailureMarker::Done);
         if failure == Failure::TakenOver {
             // Replaces an earlier failure: a client that is told of that one might repair another's pool.
-            self.pool.state.failure = Some(failure);
+            self.pool.state.set_failure(failure);
         }
         self.pool.wake();
     }
@@ -145,15 +149,11 @@ impl Engine {
 
     /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine {
-            pool: Pool { durable: Durable { metadata, .. }, state: PoolState { read_only, .. }, .. },
-            pending_commands,
-            ..
-        } = self;
+        let Engine { pool: Pool { durable: Durable { metadata, .. }, state, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = match pending.wait {
                 CommandWait::Close { .. } => true,
-                CommandWait::Record { .. } => !*read_only,
+                CommandWait::Record { .. } => !state.read_only(),
                 _ => false,
             };
             if !stays {

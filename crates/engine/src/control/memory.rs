@@ -35,7 +35,7 @@ impl Engine {
             self.pool.durable.buffer.fit(limits.buffered_places().max(self.pool.durable.buffer.used()));
         }
         let is_over = !self.pool.durable.delta.fits(entries) || self.pool.has_too_much_buffered();
-        self.pool.request_checkpoint_if(is_over && self.pool.state.phase == Phase::Serving);
+        self.pool.request_checkpoint_if(is_over && self.pool.state.phase() == Phase::Serving);
         self.pool.review_space();
         self.pool.wake();
     }

@@ -2,7 +2,6 @@
 
 use crate::api::{Effect, IoError, Outcome, Segment};
 use crate::engine::Engine;
-use crate::pool::state::Phase;
 use crate::recovery::{Recovery, RecoveryStop};
 
 impl Engine {
@@ -45,10 +44,10 @@ impl Engine {
     /// Lets scrub, repairs and the pass adopt the records that the superblock has of them.
     fn adopt_records(&mut self) {
         let superblock = &self.pool.durable.superblock;
-        let scrub = superblock.scrub.found(self.pool.state.reads_only);
+        let scrub = superblock.scrub.found(self.pool.state.reads_only());
         self.jobs.scrub.record = scrub;
         self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());
-        self.jobs.dedup_mut().found(superblock.dedup, self.pool.state.now);
+        self.jobs.dedup_mut().found(superblock.dedup, self.pool.state.now());
     }
 
     /// Begins to serve requests, and starts the jobs.
@@ -56,17 +55,17 @@ impl Engine {
         if recovery.has_copies() {
             self.repairs.found_copies();
         }
-        self.pool.state.phase = Phase::Serving;
+        self.pool.state.begin_serving();
         self.pool.review_space();
-        self.pool.request_checkpoint_if(self.pool.has_too_much_buffered() && !self.pool.state.reads_only);
-        if !self.pool.state.reads_only {
+        self.pool.request_checkpoint_if(self.pool.has_too_much_buffered() && !self.pool.state.reads_only());
+        if !self.pool.state.reads_only() {
             self.jobs.fill_index(&self.pool);
         }
         self.jobs.census_mut().open(&self.pool);
         self.pool.open_disk_index();
         self.jobs.open_flash(&mut self.pool);
         if recovery.report().offline_blocks > 0 {
-            self.jobs.dedup_mut().leave(self.pool.state.now, recovery.report().offline_blocks);
+            self.jobs.dedup_mut().leave(self.pool.state.now(), recovery.report().offline_blocks);
         }
         self.pool.durable.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report())));
     }

@@ -191,12 +191,12 @@ impl Engine {
                 self.jobs.pass_delay(self.pool.throttle()),
                 self.requests.active(),
             ),
-            mode: match self.pool.state.phase {
+            mode: match self.pool.state.phase() {
                 Phase::Recovering | Phase::Dead => Mode::Recovering,
-                _ if self.pool.state.read_only || self.pool.state.reads_only => Mode::ReadOnly,
+                _ if self.pool.state.read_only() || self.pool.state.reads_only() => Mode::ReadOnly,
                 _ => Mode::Normal,
             },
-            failure: self.pool.state.failure,
+            failure: self.pool.state.failure(),
         }
     }
 

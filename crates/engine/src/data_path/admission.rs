@@ -18,7 +18,7 @@ const SPACE_ATTEMPTS: u64 = 3;
 impl Engine {
     /// Lets a write wait for space, in order.
     pub(crate) fn block(&mut self, id: RequestId) {
-        if self.pool.state.closes_early {
+        if self.pool.state.closes_early() {
             // Space comes with a checkpoint, and there will be none.
             return self.fail_request(id, Error::ShuttingDown);
         }
@@ -133,7 +133,7 @@ impl Engine {
         let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
         if begins {
             // The host may have space again: ask once more, for each write that runs short.
-            self.pool.state.host_full = false;
+            self.pool.state.set_host_full(false);
         }
         let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
@@ -145,11 +145,11 @@ impl Engine {
             if self.pool.give_back_replicas(&load) || self.repairs.give_back_copies(&mut self.pool, &load) {
                 // Their slots become free as those of a discard do.
                 self.requests.get_mut(id).waits_since = Some(done);
-            } else if self.pool.state.metadata_full
+            } else if self.pool.state.metadata_full()
                 || !self.pool.is_reclaimable(self.time_slices.has_clears()) && !self.pool.has_to_flush()
                 || tried
             {
-                if self.pool.state.metadata_full || !self.jobs.await_slots(&self.pool) {
+                if self.pool.state.metadata_full() || !self.jobs.await_slots(&self.pool) {
                     self.pool.note_refused(Full::Data);
                     self.fail_request(id, Error::NoSpace);
                 } else {

@@ -71,7 +71,7 @@ impl Engine {
     pub(crate) fn part(&mut self, id: RequestId, error: Error) -> bool {
         let request = self.requests.get(id);
         let is_of_some = matches!(error, Error::NoSpace | Error::Invalid | Error::Io);
-        if request.next.is_none() || request.stage == Stage::Commit || self.pool.state.read_only || !is_of_some {
+        if request.next.is_none() || request.stage == Stage::Commit || self.pool.state.read_only() || !is_of_some {
             return false;
         }
         let block = self.pool.durable.metadata.geometry.block();

@@ -23,7 +23,7 @@ const SCATTERED_INLINED: usize = 8;
 
 impl Engine {
     pub(crate) fn run_flush(&mut self, id: RequestId) {
-        if self.pool.state.read_only {
+        if self.pool.state.read_only() {
             return self.fail_request(id, Error::Io);
         }
         self.pool.durable.journal.note_flush();
@@ -68,7 +68,7 @@ impl Engine {
             return;
         }
         let covers = self.pool.durable.journal.syncs_mut().end();
-        if self.pool.state.read_only {
+        if self.pool.state.read_only() {
             return;
         }
         self.pool.durable.journal.count_sync();
@@ -78,7 +78,7 @@ impl Engine {
     /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
-        if !alone && (self.pool.durable.journal.syncs_mut().extend(sequence) || self.pool.state.read_only) {
+        if !alone && (self.pool.durable.journal.syncs_mut().extend(sequence) || self.pool.state.read_only()) {
             return;
         }
         self.proven_durable(sequence);

@@ -19,8 +19,8 @@ impl Engine {
             Operation::Flush => Kind::Flush,
             Operation::Extents { .. } => Kind::Extents,
         };
-        self.last_request = self.pool.state.now;
-        let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.state.now);
+        self.last_request = self.pool.state.now();
+        let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.state.now());
         let block = self.pool.durable.metadata.geometry.block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
@@ -52,21 +52,21 @@ impl Engine {
     /// Returns the error of a request that cannot be taken at all, or `None`.
     fn refusal(&self, id: RequestId, kind: Kind) -> Option<Error> {
         let request = self.requests.get(id);
-        if self.pool.state.phase != Phase::Serving {
+        if self.pool.state.phase() != Phase::Serving {
             return Some(Error::ShuttingDown);
         }
         if let Some(error) = self.misplaced(id) {
             return Some(error);
         }
         if kind == Kind::Flush {
-            return self.pool.state.read_only.then_some(Error::Io);
+            return self.pool.state.read_only().then_some(Error::Io);
         }
         let blocks = request.length.div_ceil(self.pool.durable.metadata.geometry.block());
         let piece = u64::from(self.pool.durable.metadata.geometry.piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
-        if self.pool.state.read_only && matches!(kind, Kind::Write | Kind::Clear) {
+        if self.pool.state.read_only() && matches!(kind, Kind::Write | Kind::Clear) {
             return Some(Error::ReadOnly);
         }
         self.is_refused_for_space(kind).then_some(Error::NoSpace)
@@ -88,7 +88,7 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.pool.state.reads_only || self.pool.durable.volumes[at].read_only)).then_some(Error::ReadOnly)
+        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes[at].read_only)).then_some(Error::ReadOnly)
     }
 
     /// Executes a request from its first stage, and then the writes into which it was taken apart.

@@ -40,7 +40,7 @@ impl Engine {
 
     /// Returns true if the host's lack of space may keep commands from becoming durable.
     pub fn holds_back_commands(&self) -> bool {
-        self.enospc.is_on() || self.pool.state.metadata_full
+        self.enospc.is_on() || self.pool.state.metadata_full()
     }
 
     /// Returns true if this write waits for space, or is being made again because it did.
@@ -69,14 +69,14 @@ impl Engine {
             self.pool.durable.metadata.io.purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
         );
-        let serves = matches!(self.pool.state.phase, Phase::Serving | Phase::Closing) && !self.pool.state.read_only;
+        let serves = matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing) && !self.pool.state.read_only();
         if result != Err(IoError::NoSpace) || !must_succeed || !serves {
             return Some(result);
         }
         if self.pool.mutant(Mutant::ForgottenWrite) {
             return Some(Ok(Outcome::Complete));
         }
-        let (now, complete) = (self.pool.state.now, self.pool.durable.journal.complete());
+        let (now, complete) = (self.pool.state.now(), self.pool.durable.journal.complete());
         self.enospc.keep(io, before.unwrap_or(now), now, complete);
         None
     }
@@ -87,12 +87,12 @@ impl Engine {
             return self.end_round();
         }
         let io_table = &mut self.pool.durable.metadata.io;
-        self.enospc.begin_round(self.pool.state.now, |io| io_table.send(io));
+        self.enospc.begin_round(self.pool.state.now(), |io| io_table.send(io));
     }
 
     fn end_round(&mut self) {
-        match self.enospc.end_round(self.pool.state.now, self.pool.durable.journal.complete()) {
-            RoundEnd::Done => self.pool.state.host_full = false,
+        match self.enospc.end_round(self.pool.state.now(), self.pool.durable.journal.complete()) {
+            RoundEnd::Done => self.pool.state.set_host_full(false),
             RoundEnd::Waits => {}
             RoundEnd::Refuses { stalled } => self.refuse_waiting(stalled),
         }
@@ -110,7 +110,7 @@ impl Engine {
         while let Some(id) = self.queues.pop_for_space() {
             self.fail_request(id, Error::NoSpace);
         }
-        if self.pool.state.phase == Phase::Closing {
+        if self.pool.state.phase() == Phase::Closing {
             self.fail_commands_for_space();
         }
     }

@@ -40,12 +40,12 @@ impl Engine {
         let request = self.requests.get(id);
         let (first, blocks) = (request.blocks[0].key, request.blocks.len() as u64);
         let (most, widest) = (self.pool.memory.cache.most_ahead() as u64, self.pool.limits.read_ahead.into());
-        self.read_ahead.works |= self.pool.memory.read_streams.note(first, blocks, self.pool.state.now, most, widest);
+        self.read_ahead.works |= self.pool.memory.read_streams.note(first, blocks, self.pool.state.now(), most, widest);
     }
 
     /// Reads ahead where windows are to be filled.
     pub(crate) fn step_read_ahead(&mut self) {
-        if !self.read_ahead.works || self.pool.state.phase != Phase::Serving || self.queues.waits_for_buffers() > 0 {
+        if !self.read_ahead.works || self.pool.state.phase() != Phase::Serving || self.queues.waits_for_buffers() > 0 {
             return;
         }
         let mut works = false;

@@ -32,8 +32,8 @@ impl Engine {
     }
 
     fn end_request(&mut self, id: RequestId) {
-        self.last_request = self.pool.state.now;
-        self.requests.end(id, self.pool.state.now);
+        self.last_request = self.pool.state.now();
+        self.requests.end(id, self.pool.state.now());
     }
 
     /// Answers a request that changed or flushed something.

@@ -49,7 +49,7 @@ impl Engine {
 
     pub(crate) fn run_write(&mut self, id: RequestId) {
         let request = self.requests.get(id);
-        if self.pool.state.read_only {
+        if self.pool.state.read_only() {
             return self.fail_request(id, Error::ReadOnly);
         }
         if request.kind == Kind::Clear && request.blocks.is_empty() {
@@ -448,7 +448,7 @@ impl Engine {
         self.name_copies(id);
         self.count_write(id, volume, policy);
         self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
-        self.pool.state.last_change = self.pool.state.now;
+        self.pool.state.note_change();
         self.pool.forget_wrapped();
         let unwritten = self.pool.durable.journal.unwritten();
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
@@ -511,7 +511,7 @@ impl Engine {
             let fresh = |offline| Put::Fresh { digest, buffer, may_travel, sequential, offline };
             let entry = self.pool.put(block.key, fresh(is_left && !self.pool.mutant(Mutant::UnmarkedOffline)));
             if is_left {
-                self.jobs.dedup_mut().leave(self.pool.state.now, 1);
+                self.jobs.dedup_mut().leave(self.pool.state.now(), 1);
             }
             if looked.offline {
                 // The pass tells the index.
@@ -586,7 +586,7 @@ impl Engine {
         }
         self.clear_part(id, start, stop);
         self.pool.free_dead();
-        self.pool.state.last_change = self.pool.state.now;
+        self.pool.state.note_change();
         let request = self.requests.get_mut(id);
         request.cleared += stop.0 - start.0;
         request.stage = Stage::Admit;

@@ -239,7 +239,7 @@ impl CachePartition {
             None => pool.hints.index.chunks_for(u64::from(pool.limits.index_entries)),
             Some(_) => chunks_of_share(pool, self.share),
         };
-        self.controller.note(pool.state.now, self.share);
+        self.controller.note(pool.state.now(), self.share);
     }
 
     /// Repartitions memory under new limits: excess memory is given up at once, as far as possible; added memory comes step by step.
@@ -259,7 +259,7 @@ impl CachePartition {
         if starts_anew || goal < pool.hints.index.chunks() || self.setting.is_none() {
             pool.hints.index.resize(goal);
         }
-        if starts_anew && !matches!(pool.state.phase, Phase::Recovering | Phase::Dead) {
+        if starts_anew && !matches!(pool.state.phase(), Phase::Recovering | Phase::Dead) {
             rebuild.begin(pool.durable.metadata.geometry.summary_leaves());
         }
         self.index_ghosts.resize(pool.limits.index_ghosts(block));
@@ -339,7 +339,7 @@ impl CachePartition {
             self.share = share;
             self.goal = chunks_of_share(pool, share);
             self.counts.moves += 1;
-            self.controller.note(pool.state.now, share);
+            self.controller.note(pool.state.now(), share);
             self.choose_ghosts(pool, fetch, before);
         }
     }

@@ -111,7 +111,7 @@ impl Job for CacheWarmup {
     #[inline]
     fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.is_in_progress()
-            && pool.state.phase == Phase::Serving
+            && pool.state.phase() == Phase::Serving
             && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
             && !self.is_held_back
             && self.in_flight < AT_ONCE

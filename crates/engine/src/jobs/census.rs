@@ -250,7 +250,7 @@ impl Census {
 
     /// Starts the rest after opening, at whose end all volumes are counted.
     pub(crate) fn open(&mut self, pool: &Pool) {
-        self.not_before = pool.state.now + REST;
+        self.not_before = pool.state.now() + REST;
         self.review(pool);
     }
 
@@ -264,7 +264,7 @@ impl Census {
         let changes = pool.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
         self.due = if is_counted_volume_missing(pool, self) {
-            pool.state.now.max(self.not_before)
+            pool.state.now().max(self.not_before)
         } else if changes >= much {
             self.ended + self.rest
         } else if changes > 0 {
@@ -285,7 +285,7 @@ impl Census {
         self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
-        let (began, seen) = (pool.state.now, pool.changed_references());
+        let (began, seen) = (pool.state.now(), pool.changed_references());
         self.random.get_or_insert(Random(pool.durable.metadata.page_seed));
         self.in_progress = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
@@ -294,8 +294,8 @@ impl Census {
     fn end(&mut self, pool: &Pool) {
         let Some(in_progress) = self.in_progress.take() else { return };
         self.seen = in_progress.seen;
-        self.ended = pool.state.now;
-        self.rest = REST.max((pool.state.now - in_progress.began).saturating_mul(REST_FACTOR));
+        self.ended = pool.state.now();
+        self.rest = REST.max((pool.state.now() - in_progress.began).saturating_mul(REST_FACTOR));
         self.review(pool);
     }
 
@@ -324,7 +324,7 @@ impl Census {
             in_progress.volume = None;
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
-                let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now });
+                let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now() });
                 self.note(VolumeCount { volume: id, shared, blocks: pool.durable.volumes[at].logical_blocks_used });
             }
         }
@@ -483,10 +483,10 @@ impl Job for Census {
 
     #[inline(always)]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        pool.state.now >= self.due
+        pool.state.now() >= self.due
             || load.is_idle
                 && pool.durable.delta.len() >= self.merge_from
-                && pool.state.now >= load.idle_from + MERGE_AFTER
+                && pool.state.now() >= load.idle_from + MERGE_AFTER
     }
 
     #[inline(always)]
@@ -507,10 +507,10 @@ impl Job for Census {
 
     fn step(&mut self, work: &mut JobContext<'_>) {
         let pool = &mut *work.pool;
-        if pool.state.phase != Phase::Serving || pool.state.read_only {
+        if pool.state.phase() != Phase::Serving || pool.state.read_only() {
             return self.stop();
         }
-        if pool.state.now < self.due {
+        if pool.state.now() < self.due {
             // The next census is decided after the checkpoint.
             self.merge_from = usize::MAX;
             if pool.takes_changes() {

@@ -114,7 +114,7 @@ impl FlashCopies {
 impl Jobs {
     /// Begins to read the log of the flash, if there is one; the pool serves from now on.
     pub(crate) fn open_flash(&mut self, pool: &mut Pool) {
-        if pool.state.untouched || pool.state.reads_only {
+        if pool.state.untouched() || pool.state.reads_only() {
             pool.forget_flash();
         }
         if pool.has_flash() {
@@ -143,7 +143,7 @@ impl FlashCopies {
     /// Continues with the next operation, if that needs no turn.
     fn go(&mut self, pool: &mut Pool) {
         self.is_stuck = false;
-        let may_go_on = pool.state.phase == Phase::Serving && !pool.state.read_only && !pool.state.closes_early;
+        let may_go_on = pool.state.phase() == Phase::Serving && !pool.state.read_only() && !pool.state.closes_early();
         if !may_go_on || pool.flash().is_none_or(|flash| flash.is_off()) {
             return self.stop(pool);
         }
@@ -239,7 +239,7 @@ impl FlashCopies {
                 }
             }
         }
-        let now = pool.state.now;
+        let now = pool.state.now();
         if let Some(flash) = pool.flash_mut() {
             flash.restore(now, &held, budget);
         }
@@ -261,7 +261,7 @@ impl FlashCopies {
     /// Writes a page of the log, if there is memory for one.
     fn write_page(&mut self, pool: &mut Pool, number: u32) {
         let Some(flash) = pool.flash() else { return };
-        let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.state.now));
+        let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.state.now()));
         let Some(page) = pool.durable.metadata.pages.allocate() else {
             self.is_stuck = true;
             return;

@@ -146,14 +146,14 @@ impl IndexPrefetch {
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
-                self.want(slot / per_leaf, pool.state.now);
+                self.want(slot / per_leaf, pool.state.now());
             }
         }
     }
 
     /// Scans the pages in memory, and loads others. Does nothing during a checkpoint, so that summaries and space map are those of one merge.
     pub(crate) fn step(&mut self, pool: &mut Pool) {
-        if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase != Phase::Serving {
+        if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase() != Phase::Serving {
             return;
         }
         let is_loading =
@@ -164,9 +164,9 @@ impl IndexPrefetch {
             match self.go_through(pool, wanted.leaf) {
                 Ok(()) => {
                     self.counts.pages += 1;
-                    self.done(wanted.leaf, pool.state.now);
+                    self.done(wanted.leaf, pool.state.now());
                 }
-                Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.state.now),
+                Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.state.now()),
                 Err(missing) => {
                     if loading < LOADS && !pool.durable.metadata.pages.is_loading(missing.key) {
                         pool.durable.metadata.load(missing, None);

@@ -335,7 +335,7 @@ impl Jobs {
         if !ask!(self, rules.job, can_step(pool, load)) {
             return false;
         }
-        let is_written = !pool.state.read_only && !pool.state.untouched && !pool.state.closes_early;
+        let is_written = pool.state.is_written() && !pool.state.closes_early();
         let is_done = |before: Option<JobId>| before.is_none_or(|before| !ask!(self, before, is_in_progress()));
         let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
@@ -388,10 +388,10 @@ impl Jobs {
         self.throttle.note_wanting(wanting);
         self.end_bursts(pool);
         (self.work_left, self.timer) = (false, None);
-        if wanting > 0 && pool.state.phase != Phase::Closed {
+        if wanting > 0 && pool.state.phase() != Phase::Closed {
             self.set_timer_for(wanting, pool, load);
         }
-        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.state.now) {
+        each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.state.now()) {
             self.timer = Some(self.timer.map_or(due, |timer| timer.min(due)));
         });
         if load.requests_in_flight {
@@ -399,7 +399,7 @@ impl Jobs {
         }
         // Its rules are checked once the pool is idle: the jobs that it waits for may have ended by then.
         each_row!(rules => if rules.runs == Runs::WhenIdle && ask!(self, rules.job, can_step(pool, load)) {
-            match load.idle_from <= pool.state.now {
+            match load.idle_from <= pool.state.now() {
                 true => self.work_left |= !ask!(self, rules.job, is_stuck(pool)),
                 false => self.timer = Some(self.timer.map_or(load.idle_from, |timer| timer.min(load.idle_from))),
             }
@@ -462,8 +462,8 @@ impl Jobs {
     /// Continues or begins the dedup pass, for writes that find no free slot. Returns true if the pass may free slots for them. A relocation run
     /// takes precedence over the pass, and itself waits for these writes.
     pub(crate) fn await_slots(&mut self, pool: &Pool) -> bool {
-        let can_step = pool.state.phase == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
-        can_step && self.dedup.await_slots(pool.state.now)
+        let can_step = pool.state.phase() == Phase::Serving && pool.takes_changes() && !self.relocate.is_in_progress();
+        can_step && self.dedup.await_slots(pool.state.now())
     }
 
     /// Returns the job that runs a relocation plan.

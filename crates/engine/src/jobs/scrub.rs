@@ -235,8 +235,8 @@ impl Scrub {
         command: ScrubCommand,
         seconds: u64,
     ) -> Result<u64, ControlError> {
-        self.wall_clock = (seconds > 0).then_some((seconds, pool.state.now));
-        if pool.state.phase != Phase::Serving {
+        self.wall_clock = (seconds > 0).then_some((seconds, pool.state.now()));
+        if pool.state.phase() != Phase::Serving {
             return Err(ControlError::ReadOnly);
         }
         let state = self.record.state;
@@ -247,7 +247,7 @@ impl Scrub {
                 self.stale = self.next.is_some();
                 self.record = ScrubRecord {
                     state: PassState::Running,
-                    started: self.seconds(pool.state.now),
+                    started: self.seconds(pool.state.now()),
                     ..ScrubRecord::default()
                 };
             }
@@ -255,7 +255,7 @@ impl Scrub {
             (ScrubCommand::Stop, PassState::Running | PassState::Paused) => {
                 self.stale = self.next.is_some();
                 self.record.state = PassState::Stopped;
-                self.record.finished = self.seconds(pool.state.now);
+                self.record.finished = self.seconds(pool.state.now());
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
@@ -270,9 +270,9 @@ impl Scrub {
 
     /// Returns true if the next batch may begin.
     fn can_begin(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        let between = pool.checkpoint.in_progress.is_none() || pool.state.read_only || self.record.phase >= BLOCKS;
-        pool.state.phase == Phase::Serving
-            && (pool.state.read_only || pool.checkpoint.checkpoints_done >= self.begins)
+        let between = pool.checkpoint.in_progress.is_none() || pool.state.read_only() || self.record.phase >= BLOCKS;
+        pool.state.phase() == Phase::Serving
+            && (pool.state.read_only() || pool.checkpoint.checkpoints_done >= self.begins)
             && !load.out_of_buffers
             && pool.memory.buffers.free() + pool.memory.cache.len() > 0
             && between
@@ -287,7 +287,7 @@ impl Scrub {
         let mut next = self.record;
         let gathered = match next.phase {
             // A pool that has just failed references pages that were never written.
-            SUPERBLOCKS | PAGES if pool.state.read_only => Gathered::All,
+            SUPERBLOCKS | PAGES if pool.state.read_only() => Gathered::All,
             SUPERBLOCKS => self.gather_superblocks(),
             PAGES => self.gather_pages(pool, &mut next),
             BLOCKS => self.gather_blocks(pool, load, &mut next),
@@ -327,7 +327,7 @@ impl Scrub {
         if record.phase > SEARCH {
             record.phase = SUPERBLOCKS;
             record.state = PassState::Finished;
-            self.record.finished = self.seconds(pool.state.now);
+            self.record.finished = self.seconds(pool.state.now());
             repairs.set_left(u64::from(self.record.found.saturating_sub(self.record.repaired)));
             if pool.may_repair() {
                 pool.request_checkpoint();
@@ -452,7 +452,7 @@ impl Scrub {
     }
 
     fn step_items(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
-        let moved = pool.checkpoint.in_progress.is_some() && !pool.state.read_only
+        let moved = pool.checkpoint.in_progress.is_some() && !pool.state.read_only()
             || pool.checkpoint.checkpoints_done != self.checkpoints;
         for number in 0..self.items.len() {
             let item = self.items[number];
@@ -479,7 +479,7 @@ impl Scrub {
                         self.rewrite_item(pool, repairs, number);
                     }
                 }
-                ScrubStage::Look(look) if pool.is_ours(look) || pool.state.read_only => {
+                ScrubStage::Look(look) if pool.is_ours(look) || pool.state.read_only() => {
                     self.rewrite_item(pool, repairs, number)
                 }
                 ScrubStage::Look(_) => {}
@@ -488,7 +488,7 @@ impl Scrub {
                     self.items[number].at = ScrubStage::Sync(barrier);
                 }
                 ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(_) if pool.state.read_only => self.end_item(pool, repairs, number, Found::Left),
+                ScrubStage::Sync(_) if pool.state.read_only() => self.end_item(pool, repairs, number, Found::Left),
                 ScrubStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => {}
                 ScrubStage::Sync(_) => {
                     self.items[number].at = ScrubStage::ReadBack;
@@ -747,8 +747,8 @@ impl Job for Scrub {
         self.begin_batch(work);
         self.end_batch(work.pool, work.repairs);
         let pool = &mut *work.pool;
-        if pool.state.now >= self.saved + SAVE_PERIOD && pool.may_repair() {
-            self.saved = pool.state.now;
+        if pool.state.now() >= self.saved + SAVE_PERIOD && pool.may_repair() {
+            self.saved = pool.state.now();
             pool.request_checkpoint();
             pool.wake();
         }

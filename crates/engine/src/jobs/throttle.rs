@@ -211,7 +211,7 @@ impl Jobs {
     #[inline]
     pub(super) fn turn(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> Turn {
         // A rest that is over is no rest, at any speed.
-        if self.throttle.in_burst & who.bit() == 0 && self.throttle.turn(who, pool.state.now) == Turn::Now {
+        if self.throttle.in_burst & who.bit() == 0 && self.throttle.turn(who, pool.state.now()) == Turn::Now {
             return Turn::Now;
         }
         self.turn_by_speed(who, pool, load)
@@ -225,11 +225,11 @@ impl Jobs {
             ThrottleUser::Job(_) => false,
         };
         if load.is_idle || is_awaited {
-            self.throttle.need_no_rest(who, pool.state.now);
+            self.throttle.need_no_rest(who, pool.state.now());
             return Turn::Now;
         }
         self.end_bursts(pool);
-        if self.throttle.in_burst & who.bit() > 0 { Turn::AfterIo } else { self.throttle.turn(who, pool.state.now) }
+        if self.throttle.in_burst & who.bit() > 0 { Turn::AfterIo } else { self.throttle.turn(who, pool.state.now()) }
     }
 
     /// Ends all bursts when no background I/O is in flight.
@@ -239,7 +239,7 @@ impl Jobs {
             pool.durable.metadata.pages.writes + pool.durable.metadata.pages.background_loads() + jobs.in_flight() == 0
         };
         if self.throttle.in_burst > 0 && is_over(self) {
-            self.throttle.end_bursts(pool.state.now, self.dedup.looked_at());
+            self.throttle.end_bursts(pool.state.now(), self.dedup.looked_at());
         }
     }
 
@@ -248,7 +248,7 @@ impl Jobs {
     pub(crate) fn begins_burst(&mut self, who: ThrottleUser, pool: &Pool, load: &LoadSnapshot) -> bool {
         let is_turn = self.turn(who, pool, load) == Turn::Now;
         if is_turn {
-            self.throttle.begin(who, pool.state.now, self.dedup.looked_at());
+            self.throttle.begin(who, pool.state.now(), self.dedup.looked_at());
         }
         is_turn
     }

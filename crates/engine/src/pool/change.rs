@@ -72,7 +72,7 @@ impl Pool {
         }
         let entry = self.put(key, what);
         self.free_dead();
-        self.state.last_change = self.state.now;
+        self.state.note_change();
         self.forget_wrapped();
         entry
     }

@@ -104,7 +104,7 @@ impl Pool {
             || self.durable.journal.used() >= self.durable.journal.ring() / 4 * 3
             || self.durable.journal.entries() >= 3 * limit as u64
             || load.is_blocked()
-            || self.state.phase == Phase::Closing
+            || self.state.phase() == Phase::Closing
     }
 
     /// Returns true if background work runs at full speed: the pool is idle, or pressed.

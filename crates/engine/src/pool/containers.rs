@@ -99,7 +99,7 @@ impl Pool {
 
     /// Returns true if there are containers without reserved space, as far as is known.
     pub(crate) fn may_reserve(&self) -> bool {
-        !self.state.host_full && self.durable.space.to_reserve(u64::MAX, 1).is_some()
+        !self.state.host_full() && self.durable.space.to_reserve(u64::MAX, 1).is_some()
     }
 
     /// Asks for a container without reserved space; false if there is none.
@@ -114,7 +114,7 @@ impl Pool {
 
     /// Keeps space reserved ahead of the allocator.
     pub(crate) fn reserve_ahead(&mut self) {
-        if self.durable.reserving || self.state.host_full {
+        if self.durable.reserving || self.state.host_full() {
             return;
         }
         let per_container = u64::from(self.durable.metadata.geometry.slots_per_container);
@@ -144,7 +144,7 @@ impl Pool {
             // Next time for one: there may be space for less.
             self.durable.reserve_at_once = 1;
         } else {
-            self.state.host_full = true;
+            self.state.set_host_full(true);
         }
     }
 }

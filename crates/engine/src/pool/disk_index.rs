@@ -133,7 +133,7 @@ impl Pool {
     /// Asks for a checkpoint after opening if the index does not follow a change of policies yet.
     pub(crate) fn open_disk_index(&mut self) {
         self.request_checkpoint_if(
-            !self.state.reads_only && self.disk_index_is_wanted() != self.hints.disk_index.record.is_on(),
+            !self.state.reads_only() && self.disk_index_is_wanted() != self.hints.disk_index.record.is_on(),
         );
     }
 

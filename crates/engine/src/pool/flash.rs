@@ -312,7 +312,7 @@ impl Pool {
 
     /// Offers a container to flash, and returns its place if it shall be copied.
     pub(crate) fn offer_to_flash(&mut self, container: u32) -> Result<Option<u32>, Missing> {
-        let now = self.state.now;
+        let now = self.state.now();
         let Some(flash) = self.hints.flash.as_mut() else { return Ok(None) };
         if !flash.admission.passes(now, container) {
             return Ok(None);
@@ -405,7 +405,7 @@ impl Pool {
             flash.status.mode = mode;
             flash.wanted.clear();
             self.durable.space.stop_watching();
-            self.request_checkpoint_if(self.durable.superblock.flash != 0 && !self.state.read_only);
+            self.request_checkpoint_if(self.durable.superblock.flash != 0 && !self.state.read_only());
         }
     }
 
@@ -486,7 +486,7 @@ impl Pool {
     fn place_of(&mut self, slot: Slot, check: u32) -> Option<(u32, Digest)> {
         let (container, generation) = (self.durable.space.container_of(slot), self.durable.space.generation(slot));
         let flash = self.hints.flash.as_mut().filter(|flash| !flash.is_off())?;
-        let place = flash.admission.access(self.state.now, container);
+        let place = flash.admission.access(self.state.now(), container);
         let Some(place) = place.filter(|&place| flash.places.holds(place, container, generation)) else {
             if place.is_none() && flash.wanted.len() < WANTED && !flash.wanted.contains(&container) {
                 flash.wanted.push_back(container);
@@ -530,7 +530,7 @@ impl Pool {
             mode => mode,
         };
         let filled = if flash.is_off() { 0 } else { flash.places.filled_count() };
-        let (budget_left, quadrants) = (flash.budget_left(self.state.now), flash.admission.quadrants());
+        let (budget_left, quadrants) = (flash.budget_left(self.state.now()), flash.admission.quadrants());
         Some(FlashStatus { mode, filled, budget_left, quadrants, ..flash.status })
     }
 

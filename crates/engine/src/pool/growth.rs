@@ -109,7 +109,7 @@ impl Pool {
         self.grow_flash();
         self.hints.index.widen(grown.slots());
         // Writes that waited for space may continue.
-        self.state.host_full = false;
+        self.state.set_host_full(false);
         (self.durable.growing, self.durable.refused) = (None, None);
     }
 }
@@ -134,7 +134,7 @@ impl Pool {
                 Some(Err(ControlError::NoHostSpace))
             }
             // The checkpoint for the growth finds no space.
-            Some(Growing::Ready(_)) if self.state.metadata_full => {
+            Some(Growing::Ready(_)) if self.state.metadata_full() => {
                 self.durable.growing = None;
                 Some(Err(ControlError::NoHostSpace))
             }

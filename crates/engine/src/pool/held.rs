@@ -83,7 +83,7 @@ impl Pool {
     /// Resets the count of unwalked blocks to 0 if no subtree of a deleted volume is left. If some are left at opening, the count is unknown. Callers do this
     /// at opening and at the end of a checkpoint.
     pub(crate) fn review_orphans(&mut self) {
-        if self.durable.orphaned == Some(0) && self.state.phase != Phase::Recovering {
+        if self.durable.orphaned == Some(0) && self.state.phase() != Phase::Recovering {
             return;
         }
         let is_there =
@@ -91,7 +91,7 @@ impl Pool {
         let is_orphan = |volume: VolumeId| volume != NO_VOLUME && !is_there(volume);
         if !self.durable.discards.iter().any(|discard| is_orphan(discard.volume)) {
             self.durable.orphaned = Some(0);
-        } else if self.state.phase == Phase::Recovering {
+        } else if self.state.phase() == Phase::Recovering {
             self.durable.orphaned = None;
         }
     }

@@ -113,7 +113,7 @@ impl Pool {
         }
         self.durable.journal.push(Change::Clear { key: start, end });
         self.clear_keys(start, stop);
-        self.state.last_change = self.state.now;
+        self.state.note_change();
         self.request_checkpoint();
         true
     }

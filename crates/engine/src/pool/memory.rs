@@ -41,7 +41,7 @@ impl Pool {
     /// Returns a free buffer, or else evicts one from the read cache; `None`: nothing can be evicted.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         while self.memory.buffers.free() == 0 {
-            let is_over = self.memory.cache.ahead() > 0 && self.memory.read_streams.are_over(self.state.now);
+            let is_over = self.memory.cache.ahead() > 0 && self.memory.read_streams.are_over(self.state.now());
             let ahead = if is_over { self.memory.cache.evict_ahead() } else { None };
             let victim = ahead.or_else(|| self.memory.cache.evict())?;
             self.memory.buffers.release(victim);
@@ -95,6 +95,6 @@ impl Pool {
     /// Notes a write. Returns true if it belongs to a stream of writes that is longer than this part of the read cache.
     pub(crate) fn is_in_long_write(&mut self, first: Key, blocks: u64, part: usize) -> bool {
         let long = (self.memory.cache.capacity() / part) as u64;
-        self.memory.write_streams.is_of_long(first, blocks, self.state.now, long)
+        self.memory.write_streams.is_of_long(first, blocks, self.state.now(), long)
     }
 }

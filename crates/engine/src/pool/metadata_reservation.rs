@@ -441,7 +441,7 @@ impl Pool {
     /// Returns the full resource if writes of new blocks are refused now, for the longest request of consecutive blocks. Metadata comes first: overwrites need
     /// it, too.
     pub(crate) fn full(&self, clears_left: bool) -> Option<Full> {
-        if !matches!(self.state.phase, Phase::Serving | Phase::Closing) || self.state.read_only {
+        if !matches!(self.state.phase(), Phase::Serving | Phase::Closing) || self.state.read_only() {
             return None;
         }
         let geometry = &self.durable.metadata.geometry;
@@ -637,7 +637,7 @@ impl Pool {
             // Slots that wait for a watermark would otherwise count as reclaimable without end.
             self.publish_pending();
         }
-        let stuck = self.state.metadata_full && (full_delta || full_ring);
+        let stuck = self.state.metadata_full() && (full_delta || full_ring);
         let last_resort = !stuck && !has_metadata && !self.is_reclaimable(clears_left) && !self.has_to_flush();
         // For a client or a command, the pool takes an offered growth rather than give up the index on disk.
         if stuck || last_resort && (self.may_get_metadata() || !self.give_up_disk_index()) {

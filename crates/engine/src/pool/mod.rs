@@ -91,7 +91,6 @@ use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
-use crate::pool::state::{FailureMarker, Phase};
 use crate::schedule::Schedule;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
@@ -132,22 +131,7 @@ impl Pool {
         let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
         Pool {
             limits,
-            state: PoolState {
-                now,
-                phase: Phase::Recovering,
-                read_only: false,
-                failure: None,
-                failure_marker: FailureMarker::Done,
-                reads_only: false,
-                untouched: false,
-                metadata_full: false,
-                host_full: false,
-                closes_early: false,
-                last_change: now,
-                needs_pump: true,
-                #[cfg(feature = "mutants")]
-                broken: None,
-            },
+            state: PoolState::new(now),
             durable: Durable {
                 owner: Ownership::default(),
                 superblocks_in_flight: 0,

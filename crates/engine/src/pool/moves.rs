@@ -81,7 +81,7 @@ impl Pool {
             DefragSetting::Auto => self.allowance(),
             DefragSetting::PerDay(bytes) => {
                 let (day, moved) = self.hints.moves.moved_on;
-                let moved = if day == self.state.now / DAY { moved } else { 0 };
+                let moved = if day == self.state.now() / DAY { moved } else { 0 };
                 (bytes / self.durable.metadata.geometry.block()).saturating_sub(moved)
             }
         }
@@ -99,7 +99,7 @@ impl Pool {
 
     /// Counts a moved block, for the budget and for the day.
     pub(crate) fn count_moved(&mut self) {
-        let today = self.state.now / DAY;
+        let today = self.state.now() / DAY;
         self.hints.moves.moved += 1;
         if self.hints.moves.moved_on.0 != today {
             self.hints.moves.moved_on = (today, 0);
@@ -154,7 +154,7 @@ impl Pool {
 
     /// Returns true if blocks may be written for the sake of order alone: the pool takes changes, and neither metadata nor the host is full.
     pub(crate) fn may_be_reordered(&self) -> bool {
-        self.takes_changes() && !self.state.untouched && !self.state.metadata_full && !self.state.host_full
+        self.takes_changes() && !self.state.untouched() && !self.state.metadata_full() && !self.state.host_full()
     }
 }
 

@@ -52,7 +52,7 @@ impl Pool {
 
     /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
-        if self.state.phase == Phase::Recovering {
+        if self.state.phase() == Phase::Recovering {
             let offset = self.durable.metadata.offset(key);
             let error = if unreadable {
                 OpenError::Device { offset }

@@ -67,28 +67,196 @@ impl LoadSnapshot {
 
 /// State of the pool as a whole: its phase, its failure, and the time.
 pub(crate) struct PoolState {
-    pub(crate) now: Nanos,
-    pub(crate) phase: Phase,
+    now: Nanos,
+    phase: Phase,
     /// True if the pool has failed since it was opened.
-    pub(crate) read_only: bool,
+    read_only: bool,
     /// Reason of its failure, in this run or before.
-    pub(crate) failure: Option<Failure>,
-    pub(crate) failure_marker: FailureMarker,
+    failure: Option<Failure>,
+    failure_marker: FailureMarker,
     /// True if the pool is opened to be read: changes are refused.
-    pub(crate) reads_only: bool,
+    reads_only: bool,
     /// True if nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
-    pub(crate) untouched: bool,
+    untouched: bool,
     /// True if space for the metadata of a checkpoint could not be reserved: the host is full.
-    pub(crate) metadata_full: bool,
+    metadata_full: bool,
     /// True if reserving failed because the host is full. The next tick clears it.
-    pub(crate) host_full: bool,
+    host_full: bool,
     /// True if closing must not wait for a checkpoint.
-    pub(crate) closes_early: bool,
-    pub(crate) last_change: Nanos,
-    pub(super) needs_pump: bool,
+    closes_early: bool,
+    last_change: Nanos,
+    needs_pump: bool,
     /// Active mutant, if there is one.
     #[cfg(feature = "mutants")]
-    pub(super) broken: Option<Mutant>,
+    broken: Option<Mutant>,
+}
+
+impl PoolState {
+    /// Creates the state of a pool that is to be recovered.
+    pub(super) fn new(now: Nanos) -> PoolState {
+        PoolState {
+            now,
+            phase: Phase::Recovering,
+            read_only: false,
+            failure: None,
+            failure_marker: FailureMarker::Done,
+            reads_only: false,
+            untouched: false,
+            metadata_full: false,
+            host_full: false,
+            closes_early: false,
+            last_change: now,
+            needs_pump: true,
+            #[cfg(feature = "mutants")]
+            broken: None,
+        }
+    }
+
+    /// Returns the time of the last event.
+    #[inline]
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Advances the time. It never goes back.
+    pub(crate) fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+    }
+
+    /// Returns the phase of the pool.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Begins to serve, after recovery.
+    pub(crate) fn begin_serving(&mut self) {
+        assert_eq!(self.phase, Phase::Recovering, "a pool serves once it is recovered");
+        self.phase = Phase::Serving;
+    }
+
+    /// Begins to close; `early`: without a checkpoint.
+    pub(crate) fn begin_closing(&mut self, early: bool) {
+        assert!(matches!(self.phase, Phase::Serving | Phase::Closing), "a pool that serves is closed");
+        self.phase = Phase::Closing;
+        self.closes_early |= early;
+    }
+
+    /// Ends the pool: nothing happens any more.
+    pub(crate) fn close(&mut self) {
+        // Each of several commands to close ends here.
+        assert!(matches!(self.phase, Phase::Closing | Phase::Closed), "a pool is closed on command");
+        self.phase = Phase::Closed;
+    }
+
+    /// Ends an opening that has failed.
+    pub(super) fn fail_to_open(&mut self) {
+        self.phase = Phase::Dead;
+    }
+
+    /// Makes the pool read-only for this reason; returns false if it was already.
+    pub(crate) fn fail(&mut self, failure: Failure) -> bool {
+        if self.read_only {
+            return false;
+        }
+        (self.read_only, self.failure) = (true, Some(failure));
+        true
+    }
+
+    /// Returns true if the pool has failed since it was opened.
+    #[inline]
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Returns the reason of its failure, in this run or before.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Replaces the reason of a failure.
+    pub(crate) fn set_failure(&mut self, failure: Failure) {
+        assert!(self.read_only, "only a failed pool has a reason");
+        self.failure = Some(failure);
+    }
+
+    /// Adopts the failure that the superblock keeps: such a pool is only read.
+    pub(crate) fn adopt_failure(&mut self, failure: Option<Failure>) {
+        self.failure = failure;
+        self.reads_only |= failure.is_some();
+    }
+
+    /// Returns the step of the superblock that marks the pool as failed.
+    pub(crate) fn failure_marker(&self) -> FailureMarker {
+        self.failure_marker
+    }
+
+    /// Takes the next step of the superblock that marks the pool as failed.
+    pub(crate) fn set_failure_marker(&mut self, step: FailureMarker) {
+        self.failure_marker = step;
+    }
+
+    /// Returns true if the pool is opened to be read: changes are refused.
+    pub(crate) fn reads_only(&self) -> bool {
+        self.reads_only
+    }
+
+    /// Refuses changes from now on: the pool is opened to be read.
+    pub(crate) fn read_only_from_now(&mut self) {
+        self.reads_only = true;
+    }
+
+    /// Returns true if nothing at all is written: opened to be read and found cleanly closed, or the pool has failed before.
+    pub(crate) fn untouched(&self) -> bool {
+        self.untouched
+    }
+
+    /// Notes that nothing at all is written.
+    pub(crate) fn leave_untouched(&mut self) {
+        self.untouched = true;
+    }
+
+    /// Returns true if the pool is written: it has not failed, and may be touched.
+    #[inline]
+    pub(crate) fn is_written(&self) -> bool {
+        !self.read_only && !self.untouched
+    }
+
+    /// Returns true if space for the metadata of a checkpoint could not be reserved.
+    pub(crate) fn metadata_full(&self) -> bool {
+        self.metadata_full
+    }
+
+    /// Notes if space for the metadata of a checkpoint could be reserved.
+    pub(crate) fn set_metadata_full(&mut self, full: bool) {
+        self.metadata_full = full;
+    }
+
+    /// Returns true if a reservation has failed because the host is full.
+    pub(crate) fn host_full(&self) -> bool {
+        self.host_full
+    }
+
+    /// Notes if a reservation has failed because the host is full.
+    pub(crate) fn set_host_full(&mut self, full: bool) {
+        self.host_full = full;
+    }
+
+    /// Returns true if closing must not wait for a checkpoint.
+    pub(crate) fn closes_early(&self) -> bool {
+        self.closes_early
+    }
+
+    /// Returns the time of the last change of the map.
+    pub(crate) fn last_change(&self) -> Nanos {
+        self.last_change
+    }
+
+    /// Notes a change of the map.
+    #[inline]
+    pub(crate) fn note_change(&mut self) {
+        self.last_change = self.now;
+    }
 }
 
 impl Pool {
@@ -113,15 +281,15 @@ impl Pool {
 
 impl Pool {
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
-        if self.state.phase == Phase::Recovering {
-            self.state.phase = Phase::Dead;
+        if self.state.phase() == Phase::Recovering {
+            self.state.fail_to_open();
             self.durable.metadata.io.effects.push_back(Effect::Opened(Err(error)));
         }
     }
 
     /// Returns true if repairs may be written: the pool is neither read-only nor left untouched.
     pub(crate) fn may_repair(&self) -> bool {
-        !self.state.read_only && !self.state.untouched && !self.state.reads_only
+        self.state.is_written() && !self.state.reads_only()
     }
 }
 

@@ -183,7 +183,7 @@ impl Pool {
 
     /// Returns true if commands that make changes are accepted: the pool serves and is not read-only.
     pub(crate) fn takes_changes(&self) -> bool {
-        self.state.phase == Phase::Serving && !self.state.read_only && !self.state.reads_only
+        self.state.phase() == Phase::Serving && !self.state.read_only() && !self.state.reads_only()
     }
 
     /// Returns true if statistics of regions that are read in order are of use: defragmentation is on, and changes are accepted.
@@ -357,7 +357,7 @@ impl Pool {
             Availability::Never if self.await_growth() => return Ok(None),
             Availability::Never => return Err(ControlError::NoSpace),
         }
-        if !self.can_clear_at_once() && !self.state.metadata_full {
+        if !self.can_clear_at_once() && !self.state.metadata_full() {
             // A search through a full delta would take long: the checkpoint that follows anyway comes first.
             self.request_checkpoint();
             return Ok(None);
@@ -382,7 +382,7 @@ impl Pool {
             }
         }
         self.review_space();
-        self.state.last_change = self.state.now;
+        self.state.note_change();
         Ok(Some(sequence))
     }
 }
@@ -408,7 +408,7 @@ mod tests {
         let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
-        engine.pool.state.phase = Phase::Serving;
+        engine.pool.state.begin_serving();
         engine.pool.durable.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.durable.superblock };
         let create = |engine: &mut Engine, name: &str| {
             engine.pool.create_volume(name, 4096, None).unwrap();

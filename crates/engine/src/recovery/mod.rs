@@ -139,7 +139,7 @@ impl Recovery {
 
     /// Steps until recovery waits for I/O (also if the opening has failed meanwhile), has chosen the superblock, or is done.
     pub(crate) fn advance(&mut self, pool: &mut Pool) -> Result<RecoveryStop, OpenError> {
-        while self.outstanding == 0 && pool.state.phase == Phase::Recovering {
+        while self.outstanding == 0 && pool.state.phase() == Phase::Recovering {
             match self.recovery_step(pool)? {
                 RecoveryProgress::Wait => break,
                 RecoveryProgress::Next(step) => {
@@ -191,7 +191,7 @@ impl Recovery {
     }
 
     fn block_checked(&mut self, pool: &mut Pool, number: usize, buffer: BufferId, content: BlockContent) {
-        if pool.state.phase != Phase::Recovering {
+        if pool.state.phase() != Phase::Recovering {
             return pool.memory.buffers.release(buffer);
         }
         let check = self.checks[number];
@@ -214,7 +214,7 @@ impl Recovery {
 
     /// Writes the blocks inlined in the journal to their slots, where the final mapping needs them.
     fn redo(&mut self, pool: &mut Pool) -> Result<RecoveryProgress, OpenError> {
-        if pool.state.failure.is_some() {
+        if pool.state.failure().is_some() {
             // The pool is not written: these blocks are read from the journal.
             pool.durable.keep_in_journal(self.checks.drain(..).map(|check| (check.slot, check.block)));
             return Ok(self.rest(pool));
@@ -282,7 +282,7 @@ impl Recovery {
     /// Ends a recovery without a write: tables and delta have the complete state.
     fn rest(&mut self, pool: &mut Pool) -> RecoveryProgress {
         pool.durable.journal = self.journal_after(pool);
-        pool.state.untouched = true;
+        pool.state.leave_untouched();
         self.report.epoch = pool.durable.superblock.epoch;
         RecoveryProgress::Done
     }
@@ -413,10 +413,9 @@ impl Recovery {
         pool.adopt_settings();
         pool.durable.metadata.epoch = pool.durable.superblock.epoch;
         self.report.clean = pool.durable.superblock.clean;
-        pool.state.failure = pool.durable.superblock.failed;
-        self.report.failed = pool.state.failure;
-        pool.state.reads_only |= pool.state.failure.is_some();
-        if self.unsynced && pool.state.failure.is_none() {
+        pool.state.adopt_failure(pool.durable.superblock.failed);
+        self.report.failed = pool.state.failure();
+        if self.unsynced && pool.state.failure().is_none() {
             return Err(OpenError::Device { offset: 0 });
         }
         self.position = pool.durable.superblock.journal_position;
@@ -452,7 +451,7 @@ impl Recovery {
                 pool.durable.superblock.reserved_containers.min(pool.durable.metadata.geometry.containers),
             );
             pool.durable.journal.go_on_at(self.position);
-            if pool.state.reads_only && pool.durable.superblock.clean {
+            if pool.state.reads_only() && pool.durable.superblock.clean {
                 return Ok(self.rest(pool));
             }
             let block = pool.durable.metadata.geometry.block();

@@ -377,7 +377,7 @@ impl Repairs {
                 repair.in_flight = true;
                 RepairStep::On
             }
-            RepairStage::Sync(_) if pool.state.read_only => repair.end_repair(pool, slot, Found::Left),
+            RepairStage::Sync(_) if pool.state.read_only() => repair.end_repair(pool, slot, Found::Left),
             RepairStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };

@@ -33,7 +33,7 @@ impl Repairs {
     /// run short.
     pub(crate) fn step_copies(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         let Some(at) = pool.copies_volume() else { return };
-        if pool.state.phase != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
+        if pool.state.phase() != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
             return;
         }
         let (volume, slots) = (pool.durable.volumes[at].id, pool.durable.metadata.geometry.slots());

@@ -196,11 +196,11 @@ impl Foreground {
     /// minimum share.
     pub(crate) fn measure(&mut self, pool: &mut Pool, active: impl Fn(VolumeId) -> u64, spent: bool) -> Measured {
         self.follow(pool, active);
-        let time = pool.state.now - core::mem::replace(&mut self.since, pool.state.now);
-        self.pool.measure(pool.state.now, spent, false);
+        let time = pool.state.now() - core::mem::replace(&mut self.since, pool.state.now());
+        self.pool.measure(pool.state.now(), spent, false);
         for (id, watched) in &mut self.volumes {
             let has_space = pool.has_space_offline(watched.forecast.mode);
-            watched.measure(pool.state.now, spent, has_space);
+            watched.measure(pool.state.now(), spent, has_space);
             pool.choose_mode(*id, watched.forecast.mode);
         }
         let all_have_goals =
@@ -236,7 +236,7 @@ impl Foreground {
             if let Some(why) = why(pool, volume.id)
                 && let Err(at) = self.place(volume.id)
             {
-                self.volumes.insert(at, (volume.id, Watched::new(why, pool.state.now, active(volume.id))));
+                self.volumes.insert(at, (volume.id, Watched::new(why, pool.state.now(), active(volume.id))));
             }
         }
     }

@@ -110,7 +110,7 @@ impl Checkpoint {
     /// Begins the update with the known changes. `None`: there is no space for the pages that it would write.
     fn begin_update(&mut self, pool: &mut Pool) -> Option<Update> {
         let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots() as usize;
-        let batch = match (pool.state.phase, build_batch(pool)) {
+        let batch = match (pool.state.phase(), build_batch(pool)) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if pool.is_pressed(&self.load) => (most / 8).max(per_leaf),
             (_, most) => most.max(per_leaf),

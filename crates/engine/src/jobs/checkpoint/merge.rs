@@ -247,7 +247,7 @@ impl Checkpoint {
         let first = leaf(self);
         let mut progress = self.merge_count(pool)?;
         for _ in 1..COUNTS_AT_ONCE {
-            if !matches!(progress, Progress::More) || pool.state.read_only || leaf(self) != first {
+            if !matches!(progress, Progress::More) || pool.state.read_only() || leaf(self) != first {
                 break;
             }
             progress = self.merge_count(pool)?;

@@ -231,7 +231,7 @@ impl Jobs {
     fn discards_are_due(pool: &Pool, load: &LoadSnapshot) -> bool {
         let any = pool.has_discards() || pool.durable.delta.cuts > 0;
         let are_many = || pool.discards_to_walk() as u64 >= u64::from(pool.limits.discards) / 2;
-        any && pool.state.phase == Phase::Serving
+        any && pool.state.phase() == Phase::Serving
             && !pool.has_much_pending()
             && (are_many() || Jobs::has_rested(pool, load))
     }
@@ -240,15 +240,15 @@ impl Jobs {
     pub(crate) fn disk_index_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         // A pending command waits for one checkpoint, not for all that the index takes.
         pool.disk_index_is_unfinished()
-            && pool.state.phase == Phase::Serving
-            && !pool.state.reads_only
+            && pool.state.phase() == Phase::Serving
+            && !pool.state.reads_only()
             && !self.index_rebuild.is_in_progress()
             && !load.commands_wait
     }
 
     /// Returns true if a checkpoint may begin that only continues background work.
     fn has_rested(pool: &Pool, load: &LoadSnapshot) -> bool {
-        pool.is_at_full_speed(load) || pool.state.now >= pool.checkpoint.last_checkpoint + DISCARD_INTERVAL
+        pool.is_at_full_speed(load) || pool.state.now() >= pool.checkpoint.last_checkpoint + DISCARD_INTERVAL
     }
 
     /// Begins a checkpoint if one is due, or steps the one in progress. Fails with the reason for which the pool must fail.
@@ -268,7 +268,7 @@ impl Jobs {
         let Some(mut checkpoint) = self.take_checkpoint(pool) else { return Ok(()) };
         checkpoint.yielded = false;
         checkpoint.load = *load;
-        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !pool.state.read_only;
+        let needs_turn = checkpoint.stage < CheckpointStage::Drain && !pool.state.read_only();
         if needs_turn && !self.begins_burst(ThrottleUser::Checkpoint, pool, &checkpoint.load) {
             checkpoint.yielded = true;
             self.lend_checkpoint(pool, checkpoint);
@@ -276,7 +276,7 @@ impl Jobs {
         }
         let mut budget = if pool.is_at_full_speed(&checkpoint.load) { BUDGET } else { BUDGET / 4 };
         loop {
-            if pool.state.read_only {
+            if pool.state.read_only() {
                 checkpoint.abandon_checkpoint(pool);
                 return Ok(());
             }
@@ -491,7 +491,7 @@ impl Jobs {
     fn checkpoint_metadata_reserved(&mut self, pool: &mut Pool, good: bool) {
         let waiting = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.stage == CheckpointStage::Reserve);
         // A late result has no effect any more.
-        pool.state.metadata_full = !good && waiting.is_some();
+        pool.state.set_metadata_full(!good && waiting.is_some());
         if let Some(checkpoint) = waiting
             && good
         {
@@ -619,7 +619,7 @@ impl Jobs {
         pool.checkpoint.checkpoints_done += 1;
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
-            self.dedup_mut().leave(pool.state.now, 0);
+            self.dedup_mut().leave(pool.state.now(), 0);
         }
         if pool.durable.flush_is_stuck {
             // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
@@ -628,8 +628,8 @@ impl Jobs {
             pool.durable.flush_is_stuck = free <= pool.durable.free_when_stuck;
             pool.durable.free_when_stuck = free.max(pool.durable.free_when_stuck);
         }
-        pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase == Phase::Serving);
-        pool.checkpoint.last_checkpoint = pool.state.now;
+        pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase() == Phase::Serving);
+        pool.checkpoint.last_checkpoint = pool.state.now();
         self.reclaim(pool, repairs);
         if pool.has_much_pending() {
             pool.publish_pending();

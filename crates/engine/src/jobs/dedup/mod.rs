@@ -275,7 +275,7 @@ impl Dedup {
         let done = self.done(pool);
         let left = |(from, since): (u64, Nanos)| {
             let (came, left) = (done.saturating_sub(from), PLACES.saturating_sub(done));
-            let took = u128::from(pool.state.now.saturating_sub(since));
+            let took = u128::from(pool.state.now().saturating_sub(since));
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         DedupStatus {
@@ -393,7 +393,7 @@ impl Dedup {
     /// Returns true if the pass was suspended because metadata was short, and enough is free again.
     fn has_space_again(&self, pool: &Pool) -> bool {
         let all = pool.durable.metadata.geometry.metadata_blocks;
-        self.short.is_some_and(|short| short.is_over(pool.state.now, pool.durable.metadata.allocator.free(), all))
+        self.short.is_some_and(|short| short.is_over(pool.state.now(), pool.durable.metadata.allocator.free(), all))
     }
 
     /// Drops the in-memory state of the pass.
@@ -446,7 +446,7 @@ impl Dedup {
     fn begin(&mut self, pool: &mut Pool) {
         self.changes.wait_for_flush(pool);
         let first = self.record.next.into();
-        self.rate_since.get_or_insert((first, pool.state.now));
+        self.rate_since.get_or_insert((first, pool.state.now()));
         self.at = PassStage::Next(first);
     }
 
@@ -455,7 +455,7 @@ impl Dedup {
         // Slots may hold other contents by the next range.
         self.forget_replaced();
         match self.source(pool, first) {
-            Source::Later => self.look_again_at = pool.state.now + LOOK_AGAIN,
+            Source::Later => self.look_again_at = pool.state.now() + LOOK_AGAIN,
             Source::SpillSpace if self.is_to_share_before(pool, first) => self.begin_sharing(first),
             Source::SpillSpace => self.load_from(pool, first),
             source => {
@@ -543,7 +543,7 @@ impl Dedup {
     fn go_on_from(&mut self, pool: &mut Pool, next: u64) {
         let is_shared = self.spill.duplicates() == 0;
         if is_shared {
-            (self.partitionings.shared, self.partitionings.since) = (next, pool.state.now);
+            (self.partitionings.shared, self.partitionings.since) = (next, pool.state.now());
         }
         if next == PLACES {
             if self.unresolved.is_empty() {
@@ -618,7 +618,7 @@ impl Dedup {
         }
         self.catch_up.end(pool);
         self.record = DedupRecord { state: PassState::Finished, ..DedupRecord::default() };
-        self.backlog.sleep(pool.state.now, self.shared - self.shared_before);
+        self.backlog.sleep(pool.state.now(), self.shared - self.shared_before);
         self.passes += 1;
         self.missed_seen = self.missed_before;
         self.rest(pool);
@@ -636,11 +636,13 @@ impl Job for Dedup {
 
     #[inline]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        (self.is_in_progress() || self.has_space_again(pool) || self.due(load).is_some_and(|due| due <= pool.state.now))
-            && pool.state.phase == Phase::Serving
+        (self.is_in_progress()
+            || self.has_space_again(pool)
+            || self.due(load).is_some_and(|due| due <= pool.state.now()))
+            && pool.state.phase() == Phase::Serving
             && pool.takes_changes()
             && (!load.writes_blocked || self.is_awaited)
-            && pool.state.now >= self.look_again_at
+            && pool.state.now() >= self.look_again_at
             && self.changes.may_go_on(pool)
             && !self.verify.is_in_progress()
             && !self.spill.waits()
@@ -676,7 +678,7 @@ impl Job for Dedup {
         // The pass has not seen blocks that were moved behind its position.
         let moved = self.partitionings.take_moved(work.pool);
         if moved > 0 {
-            self.backlog.note(work.pool.state.now, moved);
+            self.backlog.note(work.pool.state.now(), moved);
         }
         let went = self.go_on(work);
         self.repair(work);
@@ -690,14 +692,14 @@ impl Job for Dedup {
             }
             Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);
-                self.short = Some(Short::new(work.pool.state.now, work.pool.durable.metadata.allocator.free()));
+                self.short = Some(Short::new(work.pool.state.now(), work.pool.durable.metadata.allocator.free()));
             }
         }
         let pool = &mut *work.pool;
         // A checkpoint that the pass requested begins with the next pump.
         pool.wake_if(self.changes.waits_for_checkpoint(pool));
-        if self.is_in_progress() && pool.state.now >= self.saved + SAVE_PERIOD {
-            self.saved = pool.state.now;
+        if self.is_in_progress() && pool.state.now() >= self.saved + SAVE_PERIOD {
+            self.saved = pool.state.now();
             pool.request_checkpoint();
             pool.wake();
         }

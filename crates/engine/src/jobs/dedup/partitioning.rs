@@ -145,7 +145,7 @@ impl Dedup {
         self.spill.begin(pool, partitions, plan.of_blocks);
         let moved = self.partitionings.moved.or(Some(pool.placed_blocks()));
         self.partitionings =
-            Partitionings { first, end: plan.end, shared: first, since: pool.state.now, moved, ..self.partitionings };
+            Partitionings { first, end: plan.end, shared: first, since: pool.state.now(), moved, ..self.partitionings };
         Source::Gather
     }
 
@@ -300,7 +300,7 @@ impl Dedup {
     /// Returns true if noted duplicate slots must be shared before the range at this place: there may be no space for more, or they have waited too
     /// long.
     pub(super) fn is_to_share_before(&self, pool: &Pool, first: u64) -> bool {
-        let is_due = pool.state.now >= self.partitionings.since + SHARE_PERIOD;
+        let is_due = pool.state.now() >= self.partitionings.since + SHARE_PERIOD;
         self.spill.duplicates() > 0 && (is_due || !self.spill.has_space_from(pool, first, Self::left_empty(pool)))
     }
 
@@ -352,7 +352,7 @@ impl Dedup {
                     self.go_on_from(pool, next);
                 } else if are_all && self.replaced.len() >= Self::batch(pool) {
                     // Later duplicates of these contents may name canonical slots that are gone.
-                    self.backlog.note(pool.state.now, self.replaced.len() as u64);
+                    self.backlog.note(pool.state.now(), self.replaced.len() as u64);
                     self.forget_replaced();
                 }
                 return Ok(());

@@ -279,7 +279,7 @@ impl Dedup {
                 continue;
             }
             if repairs.is_repairing(kept) || self.damaged.iter().any(|&(slot, _)| slot == kept) {
-                self.look_again_at = pool.state.now + LOOK_AGAIN;
+                self.look_again_at = pool.state.now() + LOOK_AGAIN;
                 return Err(ChangesStop::Waits);
             }
             match self.verify.verdict([(kept, kept, digest)].into_iter()) {
@@ -291,7 +291,7 @@ impl Dedup {
                 Some(false) => {
                     self.verify.forget(kept, kept);
                     self.damaged.push((kept, duplicate));
-                    self.look_again_at = pool.state.now + LOOK_AGAIN;
+                    self.look_again_at = pool.state.now() + LOOK_AGAIN;
                     return Err(ChangesStop::Waits);
                 }
                 None => unknown.push((kept, kept, digest)),
@@ -348,7 +348,7 @@ impl Dedup {
 
     fn begin_to_verify(&mut self, pool: &mut Pool, pairs: Vec<Pair>) {
         if !self.verify.begin(pool, pairs.into_iter()) {
-            self.look_again_at = pool.state.now + LOOK_AGAIN;
+            self.look_again_at = pool.state.now() + LOOK_AGAIN;
         }
     }
 }

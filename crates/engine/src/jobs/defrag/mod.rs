@@ -385,7 +385,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missi
 
 /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
 fn settle_some_time(pool: &mut Pool) {
-    if !pool.durable.delta.is_empty() && pool.state.now >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
+    if !pool.durable.delta.is_empty() && pool.state.now() >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
         pool.request_checkpoint_and_wake();
     }
 }

@@ -134,8 +134,8 @@ impl Relocate {
 
     /// Waits for the next block, which is being read or written; the end of that I/O wakes the engine. After [`PATIENCE`] the block is given up.
     fn wait_for_busy(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
-        let since = *self.busy_since.get_or_insert(pool.state.now);
-        if pool.state.now < since + PATIENCE {
+        let since = *self.busy_since.get_or_insert(pool.state.now());
+        if pool.state.now() < since + PATIENCE {
             self.is_stuck = true;
             return Ok(());
         }

@@ -171,7 +171,7 @@ impl Relocate {
         let done = self.done_ppm(pool);
         let left = |(from, since): (u64, Nanos)| {
             let (came, left) = (done.saturating_sub(from), 1_000_000 - done);
-            let took = u128::from(pool.state.now.saturating_sub(since));
+            let took = u128::from(pool.state.now().saturating_sub(since));
             (came > 0).then(|| (took * u128::from(left) / u128::from(came) / 1_000_000_000) as u64)
         };
         RelocateStatus {
@@ -263,7 +263,7 @@ impl Relocate {
 
     fn go_on_with(&mut self, pool: &mut Pool) {
         (self.state, self.counts.is_short_of_space) = (PassState::Running, false);
-        self.rate_since = Some((self.done_ppm(pool), pool.state.now));
+        self.rate_since = Some((self.done_ppm(pool), pool.state.now()));
         pool.wake();
     }
 
@@ -358,7 +358,7 @@ impl Job for Relocate {
     #[inline]
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         self.is_running()
-            && pool.state.phase == Phase::Serving
+            && pool.state.phase() == Phase::Serving
             && pool.takes_changes()
             && !load.writes_blocked
             && !load.out_of_buffers

@@ -136,7 +136,7 @@ impl Duplicate {
 
     /// Returns true if there are copies to make, and no page is being loaded for them.
     pub(super) fn can_step(&self, pool: &Pool) -> bool {
-        let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.state.now);
+        let is_due = || self.begins_at().is_some_and(|begins| begins <= pool.state.now());
         (self.is_busy() || is_due()) && !self.mover.is_loading(pool)
     }
 
@@ -178,7 +178,7 @@ impl Duplicate {
         }
         match self.stage {
             EpochStage::Count => {
-                self.epoch_ends = pool.state.now + EPOCH;
+                self.epoch_ends = pool.state.now() + EPOCH;
                 self.chosen = self.popular.take(pool.columns_budget());
                 self.begin_to_choose(pool);
             }
@@ -320,7 +320,7 @@ impl Duplicate {
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
         if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
-            self.stage = EpochStage::Wait { until: pool.state.now + AGAIN };
+            self.stage = EpochStage::Wait { until: pool.state.now() + AGAIN };
             // Dropped places become free when the drop is merged and flushed to its leaves.
             pool.ask_to_flush();
             return;
