@@ -21,7 +21,7 @@ DENIALS = {
     "--metadata <": [r"If the metadata region is full \(docs/disk-format"],
 }
 
-SERVER, TLS, CONTROL = (f"crates/onefold/src/{name}.rs" for name in ("clients/server/mod", "clients/tls/mod", "operators/control"))
+SERVER, TLS, CONTROL = (f"crates/onefold/src/{name}.rs" for name in ("frontend/nbd/server/mod", "frontend/nbd/tls/mod", "operators/control"))
 NBD = "crates/nbd/src/"
 # What a page says of a limit: the page, the words with the number in its unit, and the constants that it is.
 LIMITS = [
@@ -34,11 +34,11 @@ LIMITS = [
     ("hostile-clients", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
     ("hostile-clients", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
     ("hostile-clients", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
-    ("hostile-clients", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/clients/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/clients/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
+    ("hostile-clients", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
     ("hostile-clients", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
     ("hostile-clients", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
     ("hostile-clients", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
-        ("crates/onefold/src/clients/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
+        ("crates/onefold/src/frontend/nbd/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
     ("operations", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
     ("operations", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
     ("operations", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),

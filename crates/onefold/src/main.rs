@@ -4,8 +4,8 @@
 //! commands    the command line, and its implementation
 //! operators   ... by commands to the engine; messages to operators and the service manager
 //! reactor     one thread: waits, takes in, lets the engine decide, carries out
-//!   clients   ... for NBD clients
-//!   report    ... figures
+//! frontend    ... for clients, over NBD
+//! report      ... for figures of the pool
 //! http        a page for browsers, metrics for monitoring: on threads of its own
 //! transfer    whole images in and out of a volume
 //! memory      one number, divided
@@ -14,10 +14,10 @@
 //! clock, log, print, progress, size    words, times and numbers for people
 //! ```
 
-mod clients;
 mod clock;
 mod commands;
 mod flash;
+mod frontend;
 mod http;
 mod io;
 mod log;

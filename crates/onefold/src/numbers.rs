@@ -5,9 +5,9 @@ use clap::Parser;
 use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
 use proptest::prelude::*;
 
-use crate::clients::listen::Address;
 use crate::commands::cli::{Cli, Command};
 use crate::commands::estimate;
+use crate::frontend::nbd::listen::Address;
 use crate::memory::PartitionMode;
 use crate::operators::command;
 use crate::operators::control::{Budget, PoolSettings, Request, Response};

@@ -19,12 +19,12 @@ use engine::{
     PoolChange, Recovered,
 };
 
-use crate::clients::listen::Listener;
-use crate::clients::server::Server;
-use crate::clients::tls::Tls;
 use crate::commands::error_text::{explain_control, explain_open};
 use crate::flash::device::{Cache, Given};
 use crate::flash::front::Front;
+use crate::frontend::nbd::listen::Listener;
+use crate::frontend::nbd::server::Server;
+use crate::frontend::nbd::tls::Tls;
 use crate::io::arena::{Arena, BLOCK};
 use crate::io::digest::Digester;
 use crate::io::disk::{Core, Disk, Host, Part};

@@ -6,9 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use engine::{DeviceKind, Policy};
 
-use crate::clients::listen::Address;
-use crate::clients::tls::Mode;
 use crate::commands::estimate;
+use crate::frontend::nbd::listen::Address;
+use crate::frontend::nbd::tls::Mode;
 use crate::log::Level;
 use crate::operators::properties::policy_value;
 use crate::size;

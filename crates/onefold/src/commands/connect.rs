@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use nbd::wire::PREFERRED_BLOCK_BYTES;
 use serde_json::{Value, json};
 
-use crate::clients::listen::{Address, with_tls};
 use crate::commands::cli::{ConnectArgs, Form};
+use crate::frontend::nbd::listen::{Address, with_tls};
 use crate::operators::control::{self, Request};
 use crate::print::{outside, print};
 use crate::report::status::{Report, no_volume};

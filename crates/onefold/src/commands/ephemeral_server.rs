@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::clients::listen::{Address, Listener, Purpose as Socket};
 use crate::commands::cli::Target;
 use crate::commands::error_text::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
 use crate::flash::device::{self, Given};
+use crate::frontend::nbd::listen::{Address, Listener, Purpose as Socket};
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};

@@ -10,9 +10,9 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::clients::listen::Address;
 use crate::commands::cli::{Allow, ExportArgs, ImportArgs};
 use crate::commands::ephemeral_server::{Work, with_pool};
+use crate::frontend::nbd::listen::Address;
 use crate::io::locks;
 use crate::operators::command;
 use crate::operators::control::Request;

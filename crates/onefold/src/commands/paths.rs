@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Command, CommandFactory};
 
-use crate::clients::listen::Address;
 use crate::commands::cli::Cli;
+use crate::frontend::nbd::listen::Address;
 
 /// Use that a command makes of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,12 +10,12 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
 
-use crate::clients::listen::{Address, Listener, with_tls};
-use crate::clients::tls::{Mode, Tls};
 use crate::commands::cli::ServeArgs;
 use crate::commands::create;
 use crate::commands::error_text::explain_control;
 use crate::flash::device;
+use crate::frontend::nbd::listen::{Address, Listener, with_tls};
+use crate::frontend::nbd::tls::{Mode, Tls};
 use crate::http::Listening;
 use crate::io::record;
 use crate::log;

@@ -23,8 +23,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::clients::listen::{Address, Service, bind_ports};
 use crate::clock;
+use crate::frontend::nbd::listen::{Address, Service, bind_ports};
 use crate::operators::control::Sending;
 use answer::Site;
 use figures::Figures;

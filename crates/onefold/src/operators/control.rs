@@ -20,8 +20,8 @@ use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::clients::listen::{Listener, Purpose, check_unix_path};
 use crate::flash::label::{Attach, Label};
+use crate::frontend::nbd::listen::{Listener, Purpose, check_unix_path};
 use crate::operators::relocate::{Answer, Ask};
 use crate::print::complain;
 use crate::report::status::Report;

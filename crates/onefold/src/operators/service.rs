@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::clients::listen::{Listener, Service, refuse_remote};
+use crate::frontend::nbd::listen::{Listener, Service, refuse_remote};
 
 /// The first descriptor that is handed over (SD_LISTEN_FDS_START).
 const FIRST: i32 = 3;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clients::latency::{BUCKETS, FIRST_BOUND_NANOS, Latencies, Latency};
+use crate::frontend::nbd::latency::{BUCKETS, FIRST_BOUND_NANOS, Latencies, Latency};
 
 /// Requests that clients got answers to since the server was started.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

@@ -6,8 +6,8 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::clients::latency::Latencies;
-use crate::clients::tls;
+use crate::frontend::nbd::latency::Latencies;
+use crate::frontend::nbd::tls;
 use crate::memory::{PartitionMode, Source};
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;

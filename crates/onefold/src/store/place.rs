@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::clients::listen::UNIX_PATH_MAX;
+use crate::frontend::nbd::listen::UNIX_PATH_MAX;
 use crate::store::backing::{self, Kind};
 use crate::store::probe;
 

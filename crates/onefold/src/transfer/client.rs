@@ -19,7 +19,7 @@ use nbd::wire::{
 };
 use nbd::{Command, ErrorCode};
 
-use crate::clients::listen::Address;
+use crate::frontend::nbd::listen::Address;
 
 /// The longest answer to an option, message or list that is taken.
 const ANSWER_BYTES_MAX: u32 = 64 << 10;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::clients::listen::Address;
+use crate::frontend::nbd::listen::Address;
 use crate::transfer::client::{Client, Extent};
 
 /// Place of one end of a transfer.

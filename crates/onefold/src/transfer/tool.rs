@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::clients::listen::Address;
+use crate::frontend::nbd::listen::Address;
 use crate::transfer::client::Client;
 use crate::transfer::disk::Place;
 use crate::transfer::folder::Folder;

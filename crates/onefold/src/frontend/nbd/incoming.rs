@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 
 use engine::{BlockInput, BufferId, Event, Nanos, Operation, Submit, VolumeId};
 
-use crate::clients::latency::Latencies;
-use crate::clients::members::Members;
-use crate::clients::request::{Table, touched_bytes};
-use crate::clients::tls::Tls;
+use crate::frontend::nbd::latency::Latencies;
+use crate::frontend::nbd::members::Members;
+use crate::frontend::nbd::request::{Table, touched_bytes};
+use crate::frontend::nbd::tls::Tls;
 use crate::io::arena::{BLOCK, Span};
 use crate::io::disk::{Core, push_span};
 

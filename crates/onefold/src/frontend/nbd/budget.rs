@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::clients::connection::Connection;
+use crate::frontend::nbd::connection::Connection;
 
 /// Requests that one connection may begin in a turn.
 const BEGUN_AT_ONCE: u32 = 32;

@@ -8,10 +8,10 @@ use nbd::{Command, ErrorCode, Extent, ExtentState, Failure, Run};
 use tracing::warn;
 
 use super::Server;
-use crate::clients::connection::{Connection, Deferred, State};
-use crate::clients::end::End;
-use crate::clients::incoming::Shared;
-use crate::clients::request::{Entry, explain, from_token, touched_bytes};
+use crate::frontend::nbd::connection::{Connection, Deferred, State};
+use crate::frontend::nbd::end::End;
+use crate::frontend::nbd::incoming::Shared;
+use crate::frontend::nbd::request::{Entry, explain, from_token, touched_bytes};
 use crate::io::arena::BLOCK;
 use crate::io::disk::Core;
 use crate::log::Failures;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::clients::tls;
+use crate::frontend::nbd::tls;
 
 /// Reason why a connection ended without a goodbye.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

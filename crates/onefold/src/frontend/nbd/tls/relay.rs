@@ -20,8 +20,8 @@ use rustls::crypto::ring::cipher_suite;
 use rustls::{ServerConfig, ServerConnection};
 use tracing::{debug, warn};
 
-use crate::clients::tls::certificate::explain;
-use crate::clients::tls::{CLIENTS_MAX, Certificate};
+use crate::frontend::nbd::tls::certificate::explain;
+use crate::frontend::nbd::tls::{CLIENTS_MAX, Certificate};
 use crate::log::Failures;
 
 /// Bytes of replies that are encrypted at once.
