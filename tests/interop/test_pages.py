@@ -44,7 +44,7 @@ LIMITS = [
     ("operations", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
     ("operations", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
     ("promises", "or {} MiB plus what arrived while the sync ran", [("crates/engine/src/data_path/commit.rs", "SELF_SYNC_BYTES", MIB)]),
-    ("promises", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor.rs", "SPACE_NANOS", 10**9)]),
+    ("promises", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor/pending_commands.rs", "SPACE_NANOS", 10**9)]),
 ]
 
 

@@ -14,11 +14,11 @@ use tracing::{error, warn};
 use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
 use crate::io::arena::{Arena, BLOCK, Span};
+use crate::io::core::Core;
 use crate::io::digest::Digester;
 #[cfg(feature = "faults")]
 use crate::io::faults::{Due, Faults, Operation};
-use crate::io::record::Recorded;
-use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, Ring, SPANS, Urgency};
+use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, SPANS, Urgency};
 use crate::log::Failures;
 use crate::memory::STAGING_BLOCKS;
 use crate::store::backing::{Kind, Store};
@@ -26,20 +26,6 @@ use crate::store::file_size::is_lack_of_space;
 
 /// Blocks of staging for pages of the flash.
 const FLASH_STAGING: usize = 64;
-
-/// Engine and the means that drive it, shared by all sides of the reactor.
-pub struct Core {
-    /// The engine.
-    pub engine: Recorded,
-    /// The memory.
-    pub arena: Arena,
-    /// The ring.
-    pub ring: Ring,
-    /// The pool's digest function.
-    pub digester: Digester,
-    /// The time of this turn of the reactor.
-    pub now: Nanos,
-}
 
 /// Part of the ring and of the arena that one device has.
 #[derive(Clone, Copy)]
@@ -640,7 +626,8 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::time::Duration;
 
-    use crate::io::ring::Tag;
+    use crate::io::record::Recorded;
+    use crate::io::ring::{Ring, Tag};
     use engine::{Command, DigestFunction, Effect, Geometry, Limits, Parameters};
 
     /// Drives the engine until it has the effect that `is_over` waits for. After `lose_after` I/Os, the registrations with the kernel are lost.
@@ -694,7 +681,7 @@ mod tests {
             let arena = Arena::new((limits.buffers as usize, most), STAGING_BLOCKS, 1).unwrap();
             let ring = Ring::new(&arena, store.as_raw_fd(), true).unwrap();
             let engine = Recorded::new(Engine::open(parameters, limits, 0), None);
-            let mut core = Core { engine, arena, ring, digester: Digester::new(&parameters), now: 0 };
+            let mut core = Core::new(engine, arena, ring, Digester::new(&parameters));
             let mut disk = Disk::new(Part::STORE, &store);
             drive(&mut core, &mut disk, lose_when_opening, |effect| matches!(effect, Effect::Opened(Ok(_))));
             let command = Command::CreateVolume { name: "another", size: 1 << 20, policy: None };

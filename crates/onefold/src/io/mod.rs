@@ -2,6 +2,7 @@
 //! `operators/service.rs`).
 
 pub mod arena;
+pub mod core;
 pub mod digest;
 pub mod disk;
 #[cfg(feature = "faults")]

@@ -186,25 +186,23 @@ const FULL: &str = "there is no space for more objects, which are at most 65536 
 const ANOTHER: &str =
     "another load has begun, or the profile was stopped: nothing of this one counts; load it once more";
 
-/// Memory and loads of profiles in a server, beside the profile that the engine keeps.
+/// Loads of profiles in a server, beside the profile that the engine keeps.
 #[derive(Default)]
 pub struct Profiles {
-    /// Bytes that all of it takes at most.
-    pub memory: u64,
     /// Profile that is being loaded, and its client.
     loading: Option<(u32, Box<Profiling>)>,
 }
 
 impl Profiles {
-    /// Returns the bound on the bytes that all profiles take after a request.
-    pub fn memory_after(&self, ask: &Ask) -> u64 {
+    /// Returns the bound on the bytes that all profiles take after a request, which is `before` now.
+    pub fn memory_after(&self, ask: &Ask, before: u64) -> u64 {
         let one = MOST_BYTES as u64;
         match ask {
-            Ask::Start => self.memory.max(one),
+            Ask::Start => before.max(one),
             Ask::Stop => 0,
             Ask::Load { step: Step::Begin { .. }, .. } => 2 * one,
             Ask::Load { by, step: Step::End } if self.loading.as_ref().is_some_and(|(other, _)| other == by) => one,
-            _ => self.memory,
+            _ => before,
         }
     }
 

@@ -32,7 +32,8 @@ use crate::frontend::nbd::output::Output;
 use crate::frontend::nbd::request::{Pieces, token, touched_bytes};
 use crate::frontend::nbd::tls::Certificate;
 use crate::io::arena::{BLOCK, HEADER_AREA, RECEIVE_AREA, Span};
-use crate::io::disk::{Core, push_span};
+use crate::io::core::Core;
+use crate::io::disk::push_span;
 use crate::io::peer;
 use crate::store::host;
 

@@ -11,7 +11,8 @@ use crate::frontend::nbd::members::Members;
 use crate::frontend::nbd::request::{Table, touched_bytes};
 use crate::frontend::nbd::tls::Tls;
 use crate::io::arena::{BLOCK, Span};
-use crate::io::disk::{Core, push_span};
+use crate::io::core::Core;
+use crate::io::disk::push_span;
 
 /// Entries of lists that a connection with a small share keeps.
 pub const FEW_BLOCKS: usize = 16;

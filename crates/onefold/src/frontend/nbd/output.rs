@@ -10,7 +10,8 @@ use engine::{Engine, RequestId};
 use nbd::Part;
 
 use crate::io::arena::{Arena, Span, ZEROES};
-use crate::io::disk::{Core, push_span};
+use crate::io::core::Core;
+use crate::io::disk::push_span;
 use crate::io::ring::SEND_SPANS;
 
 /// Bytes of one send, about: a client that takes its replies slowly is seen to take them.

@@ -13,7 +13,7 @@ use crate::frontend::nbd::end::End;
 use crate::frontend::nbd::incoming::Shared;
 use crate::frontend::nbd::request::{Entry, explain, from_token, touched_bytes};
 use crate::io::arena::BLOCK;
-use crate::io::disk::Core;
+use crate::io::core::Core;
 use crate::log::Failures;
 
 impl Server {

@@ -24,7 +24,7 @@ use crate::frontend::nbd::output::Departed;
 use crate::frontend::nbd::request::COLLECTING_MAX;
 use crate::frontend::nbd::tls::{self, Mode, Tls};
 use crate::io::arena::BLOCK;
-use crate::io::disk::Core;
+use crate::io::core::Core;
 use crate::io::ring::SPANS;
 use crate::log::Failures;
 use crate::memory::capacity::Connections;
@@ -47,6 +47,9 @@ const RETRY_NANOS: Nanos = 100_000_000;
 const COLLECT_BYTES: u64 = 4 << 20;
 /// Bytes of writes that the engine is given between two checks of the sockets.
 const SUBMITTED_AT_ONCE: usize = 128 << 10;
+/// Most turns of the reactor in a row whose replies are held back to be sent together; they are held only while each turn submits requests and more have
+/// arrived.
+const REPLIES_TOGETHER: u32 = 8;
 /// Divisor of the engine's table of requests: one connection may take one part in 8.
 const TABLE_SHARE: u32 = 8;
 
@@ -70,6 +73,8 @@ pub struct Server {
     later: Later,
     /// Connections that may have something to send.
     ready: Vec<u32>,
+    /// Turns in a row whose replies wait for those of the next. Only while more can be submitted: then no turn waits.
+    replies_held: u32,
     departed: Departed,
     runs: Vec<Run>,
     deadline: Option<Nanos>,
@@ -104,6 +109,7 @@ impl Server {
             waiting_for: [0; 2],
             later: Later::default(),
             ready: Vec::new(),
+            replies_held: 0,
             departed: Vec::new(),
             runs: Vec::new(),
             deadline: None,
@@ -257,14 +263,17 @@ impl Server {
         std::mem::take(&mut self.shared.expects_more)
     }
 
-    /// Submits at most about `SUBMITTED_AT_ONCE` bytes of received pieces to the engine; returns true if there were any.
-    pub fn submit_arrived(&mut self, core: &mut Core) -> bool {
-        self.shared.submit_arrived(SUBMITTED_AT_ONCE, core)
+    /// Submits at most about `SUBMITTED_AT_ONCE` bytes of received pieces to the engine, and decides whether the replies of this turn wait for those of the
+    /// next.
+    pub fn submit_arrived(&mut self, core: &mut Core) {
+        let submitted = self.shared.submit_arrived(SUBMITTED_AT_ONCE, core);
+        self.replies_held = if submitted && self.replies_held < REPLIES_TOGETHER { self.replies_held + 1 } else { 0 };
     }
 
-    /// Returns true if a piece of a write has arrived and the engine can take one.
-    pub fn has_arrived(&self, core: &Core) -> bool {
-        self.shared.has_arrived(core)
+    /// Returns true if there is something to do without a new event: the engine can take a piece of a write that has arrived, or a connection has more
+    /// requests to begin than its turns took so far.
+    pub fn has_work(&self, core: &Core) -> bool {
+        self.shared.has_arrived(core) || !self.later.is_empty()
     }
 
     /// Takes the result of a send: gives the answers that have left back to the engine, and lets the connection continue.
@@ -334,14 +343,20 @@ impl Server {
         }
     }
 
-    /// Returns true if a connection has more requests to begin than its turns took so far.
-    pub fn has_later(&self) -> bool {
-        !self.later.is_empty()
+    /// Continues the connections that wait for the engine, and starts sends unless the replies of this turn are held; returns true if anything was done.
+    pub fn advance_all(&mut self, core: &mut Core) -> bool {
+        let any = self.resume(core);
+        // This must be checked here: the steps before may take the rest of the queue, and then the next turn waits.
+        if self.replies_held > 0 && self.shared.has_arrived(core) {
+            return any;
+        }
+        self.replies_held = 0;
+        self.flush(core) || any
     }
 
     /// Continues the connections that wait for the engine; returns true if any did. Only the first that waits for a resource may take it; the others
     /// continue if they have it already.
-    pub fn resume(&mut self, core: &mut Core) -> bool {
+    fn resume(&mut self, core: &mut Core) -> bool {
         let (mut any, mut at) = (false, 0);
         let mut turn = Turn { place: true, buffers: true };
         while let Some(slot) = self.waiting.get(at).copied() {
@@ -377,7 +392,7 @@ impl Server {
     }
 
     /// Starts sends of everything that is ready, and closes connections that have ended; returns true if the engine was told something.
-    pub fn flush(&mut self, core: &mut Core) -> bool {
+    fn flush(&mut self, core: &mut Core) -> bool {
         let mut any = false;
         while let Some(slot) = self.ready.pop() {
             let Some(connection) = self.connections[slot as usize].as_mut() else { continue };
