@@ -61,7 +61,7 @@ def read(path):
 
 
 def least_kernel():
-    return re.search(r'const LEAST_KERNEL: &str = "([\d.]+)"', read("crates/onefold/src/io/ring.rs"))[1]
+    return re.search(r'const LEAST_KERNEL: &str = "([\d.]+)"', read("crates/onefold/src/io/ring/setup.rs"))[1]
 
 
 def messages():
@@ -144,7 +144,7 @@ class Statements(unittest.TestCase):
         self.assertIn("README.md", named)
         for page, found in named.items():
             self.assertEqual(set(found), {least_kernel()}, page)
-        message = read("crates/onefold/src/io/ring.rs")
+        message = "".join(read(f"crates/onefold/src/io/ring/{name}.rs") for name in ("mod", "setup"))
         self.assertEqual(re.findall(r"Linux \d+\.\d+ or newer", message), [], "messages take it from the constant")
 
     def test_limits_on_pages_are_the_constants_of_the_sources(self):
