@@ -10,7 +10,6 @@ pub mod dedup;
 pub mod ephemeral_server;
 pub mod error_text;
 pub mod estimate;
-pub mod examples;
 pub mod images;
 pub mod inspect;
 pub mod manual;
@@ -18,8 +17,6 @@ pub mod objects;
 pub mod offline;
 #[cfg(test)]
 mod paths;
-#[cfg(test)]
-mod reference;
 pub mod relocate;
 pub mod repair;
 mod screen;

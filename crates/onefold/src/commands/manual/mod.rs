@@ -1,5 +1,9 @@
 //! Generated files of a package: manual pages and shell completions, made from the program itself. So they cannot differ from the command line.
 
+mod examples;
+#[cfg(test)]
+mod reference;
+
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -9,9 +13,10 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::commands::cli::Cli;
-use crate::commands::examples::{PAGES, Page};
 use crate::print::print;
 use crate::store::replace::Replaceable;
+
+use examples::{PAGES, Page};
 
 /// Kind of file that a manual page may replace: one with the first bytes that every generated page has.
 const PAGE: Replaceable = Replaceable { begins: b".ie \\n(.g", what: "manual page" };
