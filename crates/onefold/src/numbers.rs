@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::commands::cli::{Cli, Command};
 use crate::commands::estimate;
 use crate::frontend::nbd::listen::Address;
-use crate::memory::PartitionMode;
+use crate::memory::MemoryPartition;
 use crate::operators::command;
 use crate::operators::control::{Budget, PoolSettings, Request, Response};
 use crate::operators::properties::{pool_request, replicas_text, second_copies_text, volume_request};
@@ -171,9 +171,9 @@ proptest! {
     #[test]
     fn any_memory_for_any_clients_is_divided_or_refused_with_what_would_do(memory in number(), clients: u32, capacity in number()) {
         let Ok(geometry) = Geometry::for_capacity(capacity) else { return Ok(()) };
-        match PartitionMode::new(memory, &geometry, clients) {
+        match MemoryPartition::new(memory, &geometry, clients) {
             Ok(partition) => prop_assert!(partition.connections.most <= clients && partition.connections.memory_bytes() <= memory),
-            Err(enough) => prop_assert!(enough > memory && PartitionMode::new(enough, &geometry, clients).is_ok()),
+            Err(enough) => prop_assert!(enough > memory && MemoryPartition::new(enough, &geometry, clients).is_ok()),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::frontend::nbd::tls::{Mode, Tls};
 use crate::http::Listening;
 use crate::io::record;
 use crate::log;
-use crate::memory::{self, PartitionMode, Source, TooLittle};
+use crate::memory::{self, MemoryPartition, Source, TooLittle};
 use crate::operators::auto_relocate;
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
@@ -194,7 +194,7 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
 /// Logs the pool, its listeners, and the memory that it is served with.
 fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Control) {
     let status = reactor.engine().status();
-    let PartitionMode { memory, connections, limits } = reactor.partition();
+    let MemoryPartition { memory, connections, limits } = reactor.partition();
     let block = |count: u32| size::show(u64::from(count) * u64::from(engine::geometry::BLOCK_SIZE));
     let listeners: Vec<String> = reactor.server().listeners().iter().map(Listener::address).collect();
     info!(

@@ -1,4 +1,4 @@
-//! PartitionMode of the server's memory between clients, staging and the engine; the available memory, and the memory that a pool needs to be opened.
+//! Partition of the server's memory between clients, staging and the engine; the available memory, and the memory that a pool needs to be opened.
 
 pub mod capacity;
 
@@ -74,30 +74,30 @@ pub fn of_pool(pool: u64) -> (u64, Source) {
     if pool == 0 { (default(), Source::Default) } else { (pool, Source::Pool) }
 }
 
-/// A division of the memory.
+/// Partition of the memory among clients, staging and the engine.
 #[derive(Clone, Copy, Debug)]
-pub struct PartitionMode {
+pub struct MemoryPartition {
     /// All of it, in bytes.
     pub memory: u64,
     /// Number of clients that there can be.
     pub connections: Connections,
-    /// PartitionMode of the engine's part.
+    /// Partition of the engine's part.
     pub limits: Limits,
 }
 
-impl PartitionMode {
+impl MemoryPartition {
     /// Returns the same division for a pool on a disk of this kind.
-    pub fn on(self, device: DeviceTraits) -> PartitionMode {
-        PartitionMode { limits: Limits { device, ..self.limits }, ..self }
+    pub fn on(self, device: DeviceTraits) -> MemoryPartition {
+        MemoryPartition { limits: Limits { device, ..self.limits }, ..self }
     }
 
     /// Divides `memory` bytes for a pool and up to `wanted` clients; if that is too little, fails with a sufficient number of bytes.
-    pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<PartitionMode, u64> {
+    pub fn new(memory: u64, geometry: &Geometry, wanted: u32) -> Result<MemoryPartition, u64> {
         let mut needed = 0;
         for connections in [Connections::within(memory, wanted), Connections::least(wanted)] {
             let others = (STAGING_BLOCKS * BLOCK) as u64 + connections.memory_bytes();
             match Limits::for_memory(memory.saturating_sub(others), geometry) {
-                Ok(limits) => return Ok(PartitionMode { memory, connections, limits }),
+                Ok(limits) => return Ok(MemoryPartition { memory, connections, limits }),
                 Err(least) => needed = (least + others).next_multiple_of(1 << 20),
             }
         }
@@ -112,7 +112,7 @@ pub fn divide(
     geometry: &Geometry,
     serving: bool,
     wanted: u32,
-) -> anyhow::Result<PartitionMode> {
+) -> anyhow::Result<MemoryPartition> {
     anyhow::ensure!(
         geometry.block_size as usize == BLOCK,
         "this pool has blocks of {} bytes; this program serves pools with blocks of {BLOCK} bytes",
@@ -125,8 +125,8 @@ pub fn divide(
         size::show(memory),
         size::show(installed)
     );
-    let divided = |memory: u64| match PartitionMode::new(memory.saturating_sub(taken), geometry, wanted) {
-        Ok(partition) => Ok(PartitionMode { memory, ..partition }),
+    let divided = |memory: u64| match MemoryPartition::new(memory.saturating_sub(taken), geometry, wanted) {
+        Ok(partition) => Ok(MemoryPartition { memory, ..partition }),
         Err(needed) => Err(needed + taken),
     };
     match divided(memory) {
@@ -305,7 +305,7 @@ mod tests {
     fn largest_pools_gib(memory: u64) -> [u64; 2] {
         let fits = |gib: u64, is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
             let Ok(geometry) = Geometry::for_capacity(gib << 30) else { return false };
-            PartitionMode::new(memory, &geometry, 1024).is_ok_and(|partition| is_good(&partition.limits, &geometry))
+            MemoryPartition::new(memory, &geometry, 1024).is_ok_and(|partition| is_good(&partition.limits, &geometry))
         };
         let largest = |is_good: &dyn Fn(&Limits, &Geometry) -> bool| {
             (0..18).rev().fold(0, |gib, bit| if fits(gib + (1 << bit), is_good) { gib + (1 << bit) } else { gib })
@@ -325,8 +325,8 @@ mod tests {
     fn what_is_too_little_says_what_would_do() {
         for (capacity, memory) in [(1u64 << 30, 1u64 << 20), (1 << 40, 32 << 20), (100 << 40, 64 << 20)] {
             let geometry = Geometry::for_capacity(capacity).unwrap();
-            let needed = PartitionMode::new(memory, &geometry, 1024).unwrap_err();
-            assert!(PartitionMode::new(needed, &geometry, 1024).is_ok(), "{capacity}: {needed}");
+            let needed = MemoryPartition::new(memory, &geometry, 1024).unwrap_err();
+            assert!(MemoryPartition::new(needed, &geometry, 1024).is_ok(), "{capacity}: {needed}");
         }
     }
 
@@ -340,7 +340,8 @@ mod tests {
         // The caller's test: no memory has space for u64::MAX entries, which only a made-up pool has.
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let fits = |memory, entries| {
-            PartitionMode::new(memory, &geometry, 1).is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)
+            MemoryPartition::new(memory, &geometry, 1)
+                .is_ok_and(|it| it.limits.replayable_entries(&geometry) >= entries)
         };
         for entries in [0, 1 << 20, 1 << 24, u64::MAX] {
             for had in [0, 64 << 20, u64::MAX - 1, u64::MAX] {
@@ -400,7 +401,7 @@ mod tests {
     #[test]
     fn little_memory_is_of_use() {
         let geometry = Geometry::for_capacity(4 << 40).unwrap();
-        let limits = PartitionMode::new(64 << 20, &geometry, 1024).unwrap().limits;
+        let limits = MemoryPartition::new(64 << 20, &geometry, 1024).unwrap().limits;
         assert!(limits.write_buffers >= 2 * geometry.piece_blocks && limits.pages >= 2000, "{limits:?}");
     }
 }

@@ -189,7 +189,7 @@ pub struct PoolSettings {
     pub index_copy: Option<String>,
     /// Amount that may be moved to put scattered regions in order: `auto`, `off`, or bytes a day.
     pub defrag: Option<String>,
-    /// PartitionMode of memory between index and read cache, or `default`.
+    /// Partition of memory between index and read cache, or `default`.
     pub cache: Option<String>,
     /// Key by which the read cache finds blocks, as written on the command line.
     pub cache_key: Option<String>,

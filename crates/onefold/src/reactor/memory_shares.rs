@@ -8,14 +8,14 @@ use engine::Geometry;
 use crate::frontend::nbd::server::Server;
 use crate::io::arena::{self, BLOCK};
 use crate::io::core::Core;
-use crate::memory::{self, PartitionMode, Source, TooLittle};
+use crate::memory::{self, MemoryPartition, Source, TooLittle};
 use crate::size;
 use crate::store::grow;
 
 /// Shares of the memory.
 pub(super) struct MemoryShares {
     /// Division among engine and clients; while it changes, the one that the engine is moving to.
-    partition: PartitionMode,
+    partition: MemoryPartition,
     source: Source,
     /// Bytes that the tables of the flash take.
     for_flash: u64,
@@ -29,12 +29,12 @@ pub(super) struct MemoryShares {
 
 impl MemoryShares {
     /// Takes over the division that the reactor begins with, for `clients` clients, beside `for_flash` bytes for the tables of the flash.
-    pub(super) fn new(partition: PartitionMode, source: Source, for_flash: u64, clients: u32) -> MemoryShares {
+    pub(super) fn new(partition: MemoryPartition, source: Source, for_flash: u64, clients: u32) -> MemoryShares {
         MemoryShares { partition, source, for_flash, for_profiles: 0, clients, heap_shrinks: false }
     }
 
     /// Returns the current division.
-    pub(super) fn partition(&self) -> &PartitionMode {
+    pub(super) fn partition(&self) -> &MemoryPartition {
         &self.partition
     }
 
@@ -61,7 +61,7 @@ impl MemoryShares {
     /// Computes the memory that the pool can be opened with, of which the journal or the map buffer needs space for `entries` entries.
     pub(super) fn too_little(&self, entries: u64, geometry: &Geometry) -> TooLittle {
         let fits = |memory: u64| {
-            PartitionMode::new(memory.saturating_sub(self.for_flash), geometry, self.clients)
+            MemoryPartition::new(memory.saturating_sub(self.for_flash), geometry, self.clients)
                 .is_ok_and(|partition| partition.limits.replayable_entries(geometry) >= entries)
         };
         TooLittle::new(self.partition.memory, fits)
@@ -120,7 +120,7 @@ impl MemoryShares {
         self.for_flash + self.for_profiles
     }
 
-    fn divided(&self, bytes: u64, geometry: &Geometry) -> anyhow::Result<PartitionMode> {
+    fn divided(&self, bytes: u64, geometry: &Geometry) -> anyhow::Result<MemoryPartition> {
         memory::divide(bytes, self.taken(), geometry, true, self.clients)
     }
 

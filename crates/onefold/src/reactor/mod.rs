@@ -57,7 +57,7 @@ use crate::frontend::nbd::listen::Listener;
 use crate::frontend::nbd::server::Server;
 use crate::io::core::Core;
 use crate::io::ring::{Completion, Tag};
-use crate::memory::{self, PartitionMode};
+use crate::memory::{self, MemoryPartition};
 use crate::operators::command;
 use crate::operators::control::{Mailbox, ScrubAction};
 use crate::operators::relocate::Profiles;
@@ -144,7 +144,7 @@ impl Reactor {
     }
 
     /// Returns the current division of the memory.
-    pub fn partition(&self) -> &PartitionMode {
+    pub fn partition(&self) -> &MemoryPartition {
         self.memory.partition()
     }
 

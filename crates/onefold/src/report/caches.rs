@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::size;
 
-/// PartitionMode of memory between index and read cache. Hits and misses are blocks since the pool was opened.
+/// Partition of memory between index and read cache. Hits and misses are blocks since the pool was opened.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheReport {
     /// Setting in force, as it is written on the command line.

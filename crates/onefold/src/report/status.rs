@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frontend::nbd::latency::Latencies;
 use crate::frontend::nbd::tls;
-use crate::memory::{PartitionMode, Source};
+use crate::memory::{MemoryPartition, Source};
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
 use crate::report::device::DeviceReport;
@@ -112,7 +112,7 @@ pub struct Report {
     pub memory_source: String,
     /// True while memory in use beyond the limit is still to be given back.
     pub memory_resizing: bool,
-    /// PartitionMode of memory between index and read cache.
+    /// Partition of memory between index and read cache.
     #[serde(default)]
     pub cache: CacheReport,
     /// Mode of the pool: `normal`, `recovering` or `read-only`.
@@ -445,7 +445,7 @@ pub struct ReplicasReport {
 impl ReplicasReport {
     /// Collects the engine's figures. The space for replicas is that of a server with `memory` bytes, independent of this command's memory.
     fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
-        let served = PartitionMode::new(memory, engine.geometry(), u32::MAX);
+        let served = MemoryPartition::new(memory, engine.geometry(), u32::MAX);
         let known = (status.budget_bytes, status.most_copied);
         let (budget_bytes, popular_blocks_most) =
             served.map_or(known, |partition| engine.replicas_space(&partition.limits));

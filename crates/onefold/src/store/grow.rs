@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use engine::{Geometry, Status};
 
-use crate::memory::PartitionMode;
+use crate::memory::MemoryPartition;
 use crate::size;
 use crate::store::backing::{Kind, Store};
 use crate::store::file_size;
@@ -128,7 +128,7 @@ pub fn plan(geometry: &Geometry, wanted: Wanted, memory: Option<ServerMemory>) -
         ),
     };
     if let Some(ServerMemory { bytes, taken, clients }) = memory
-        && let Err(needed) = PartitionMode::new(bytes.saturating_sub(taken), &grown, clients)
+        && let Err(needed) = MemoryPartition::new(bytes.saturating_sub(taken), &grown, clients)
     {
         bail!(
             "a pool of {capacity} needs more memory than its server has: {}M would do ('onefold set POOL memory=SIZE', or --memory)",
