@@ -216,7 +216,7 @@ impl Screen<'_> {
 
     fn requests(&self, width: u16) -> Vec<Line<'static>> {
         let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".into(), show_seconds);
-        let kinds = self.report.latency.kinds();
+        let kinds = self.report.latency.named();
         let of = |cell: &dyn Fn(usize) -> String| (0..kinds.len()).map(cell).collect();
         let columns = vec![
             Column { title: "now", importance: 0, cells: of(&|kind| kinds[kind].0.into()) },

@@ -181,7 +181,7 @@ fn requests(snapshot: &Snapshot) -> String {
             count(path, kind.requests),
         )
     };
-    let rows: String = latency.kinds().into_iter().zip(&snapshot.rates).map(row).collect();
+    let rows: String = latency.named().into_iter().zip(&snapshot.rates).map(row).collect();
     let of = |rate: fn(&Rate) -> Option<f64>| move |sample: &Sample| [rate(&sample.rates[0]), rate(&sample.rates[1])];
     let now = |rate: fn(&Rate) -> Option<f64>| [rate(&snapshot.rates[0]), rate(&snapshot.rates[1])];
     let per_second = |rate: &Rate| Some(rate.per_second);

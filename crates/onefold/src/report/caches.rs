@@ -1,102 +1,78 @@
 //! Report of the index and the read cache in `status`: their cache partition, and their hits (docs/counters.md).
 
-use engine::{CacheSetting, Engine, PartitionMode};
+use engine::{CacheSetting, Engine, PartitionChange, PartitionMode};
 use serde::{Deserialize, Serialize};
 
+use crate::report::define::report;
 use crate::size;
 
-/// Partition of memory between index and read cache. Hits and misses are blocks since the pool was opened.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct CacheReport {
-    /// Setting in force, as it is written on the command line.
-    pub setting: String,
-    /// True if the setting was stored in the pool.
-    pub is_set: bool,
-    /// Bytes that index and read cache share.
-    pub shared_bytes: u64,
-    /// Bytes of the index.
-    pub index_bytes: u64,
-    /// Entries that the index has space for.
-    pub index_entries: u64,
-    /// Bytes of the read cache.
-    pub read_bytes: u64,
-    /// Place of the boundary, or the one that it is moving to: thousandths of the shared bytes that are the index.
-    pub index_share: u32,
-    /// Blocks that were looked up and found, as in the counts of writes.
-    pub index_hits: u64,
-    /// Blocks that were looked up and not found, as in the counts of writes.
-    pub index_misses: u64,
-    /// Blocks written that only a larger index would have known; an estimate.
-    pub index_ghost_hits: u64,
-    /// Blocks read that were in memory.
-    pub read_hits: u64,
-    /// Blocks of the read hits that were in memory under their own slots.
-    pub slot_hits: u64,
-    /// Blocks of the read hits that were found by content, in the buffer of another slot.
-    pub content_hits: u64,
-    /// Slots whose content is in the buffer of another slot now: blocks that are held once and would be held twice.
-    pub shared_blocks: u64,
-    /// Key by which the read cache finds blocks, as it is written on the command line.
-    pub key: String,
-    /// Blocks read from the device.
-    pub read_misses: u64,
-    /// Blocks read that a larger read cache would have had.
-    pub read_ghost_hits: u64,
-    /// Moves of the boundary.
-    pub moves: u64,
-    /// Blocks copied in memory because of these moves.
-    pub copied_blocks: u64,
-    /// Blocks read ahead into a read cache that had grown.
-    pub prefetched_blocks: u64,
-    /// Entries put into an index that had grown.
-    pub prefetched_entries: u64,
-    /// Last 64 places of the boundary, the oldest first.
-    pub history: Vec<PartitionReport>,
+report! {
+    /// Partition of memory between index and read cache. Hits and misses are blocks since the pool was opened.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct CacheReport from (engine: &Engine) where {
+        let status = engine.cache_status();
+        let counts = status.counts;
+        let writes = engine.write_counts();
+    } {
+        /// Setting in force, as it is written on the command line.
+        setting: String = engine.cache_setting().unwrap_or_default().to_string(),
+        /// True if the setting was stored in the pool.
+        is_set: bool = engine.pool_cache().is_some(),
+        /// Bytes that index and read cache share.
+        shared_bytes: u64 = status.shared_bytes,
+        /// Bytes of the index.
+        index_bytes: u64 = status.index_bytes,
+        /// Entries that the index has space for.
+        index_entries: u64 = status.index_entries,
+        /// Bytes of the read cache.
+        read_bytes: u64 = status.read_bytes,
+        /// Place of the boundary, or the one that it is moving to: thousandths of the shared bytes that are the index.
+        index_share: u32 = status.index_share,
+        /// Blocks that were looked up and found, as in the counts of writes.
+        index_hits: u64 = writes.index_hits,
+        /// Blocks that were looked up and not found, as in the counts of writes.
+        index_misses: u64 = writes.index_misses,
+        /// Blocks written that only a larger index would have known; an estimate.
+        index_ghost_hits: u64 = counts.index_ghost_hits,
+        /// Blocks read that were in memory.
+        read_hits: u64 = counts.read_hits,
+        /// Blocks of the read hits that were in memory under their own slots.
+        slot_hits: u64 = counts.read_hits.saturating_sub(status.contents.hits),
+        /// Blocks of the read hits that were found by content, in the buffer of another slot.
+        content_hits: u64 = status.contents.hits,
+        /// Slots whose content is in the buffer of another slot now: blocks that are held once and would be held twice.
+        shared_blocks: u64 = status.contents.shared_blocks,
+        /// Key by which the read cache finds blocks, as it is written on the command line.
+        key: String = engine.cache_key().to_string(),
+        /// Blocks read from the device.
+        read_misses: u64 = counts.read_misses,
+        /// Blocks read that a larger read cache would have had.
+        read_ghost_hits: u64 = counts.read_ghost_hits,
+        /// Moves of the boundary.
+        moves: u64 = counts.moves,
+        /// Blocks copied in memory because of these moves.
+        copied_blocks: u64 = counts.copied_blocks,
+        /// Blocks read ahead into a read cache that had grown.
+        prefetched_blocks: u64 = counts.prefetched_blocks,
+        /// Entries put into an index that had grown.
+        prefetched_entries: u64 = counts.prefetched_entries,
+        /// Last 64 places of the boundary, the oldest first.
+        history: Vec<PartitionReport> = engine.cache_history().map(PartitionReport::new).collect(),
+    }
 }
 
-/// A place of the boundary between index and read cache.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartitionReport {
-    /// Time since which it holds, in milliseconds since the server was started.
-    pub since_ms: u64,
-    /// Thousandths of the shared bytes that are the index.
-    pub index_share: u32,
+report! {
+    /// A place of the boundary between index and read cache.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct PartitionReport from (change: PartitionChange) {
+        /// Time since which it holds, in milliseconds since the server was started.
+        since_ms: u64 = change.at / 1_000_000,
+        /// Thousandths of the shared bytes that are the index.
+        index_share: u32,
+    }
 }
 
 impl CacheReport {
-    /// Collects the engine's figures.
-    pub fn new(engine: &Engine) -> CacheReport {
-        let status = engine.cache_status();
-        let (counts, writes) = (status.counts, engine.write_counts());
-        let history = engine.cache_history();
-        CacheReport {
-            setting: engine.cache_setting().unwrap_or_default().to_string(),
-            is_set: engine.pool_cache().is_some(),
-            shared_bytes: status.shared_bytes,
-            index_bytes: status.index_bytes,
-            index_entries: status.index_entries,
-            read_bytes: status.read_bytes,
-            index_share: status.index_share,
-            index_hits: writes.index_hits,
-            index_misses: writes.index_misses,
-            index_ghost_hits: counts.index_ghost_hits,
-            read_hits: counts.read_hits,
-            slot_hits: counts.read_hits.saturating_sub(status.contents.hits),
-            content_hits: status.contents.hits,
-            shared_blocks: status.contents.shared_blocks,
-            key: engine.cache_key().to_string(),
-            read_misses: counts.read_misses,
-            read_ghost_hits: counts.read_ghost_hits,
-            moves: counts.moves,
-            copied_blocks: counts.copied_blocks,
-            prefetched_blocks: counts.prefetched_blocks,
-            prefetched_entries: counts.prefetched_entries,
-            history: history
-                .map(|change| PartitionReport { since_ms: change.at / 1_000_000, index_share: change.index_share })
-                .collect(),
-        }
-    }
-
     /// Formats one line for the index and one for the read cache.
     pub fn rows(&self) -> [(&'static str, String); 2] {
         let percent = |hits: u64, misses: u64| {

@@ -1,39 +1,30 @@
 //! Report of the disk under a pool.
 
-use engine::{DeviceKind, Status};
+use engine::{DeviceKind, DeviceTraits};
 use serde::{Deserialize, Serialize};
 
-/// Kind of the disk under a pool, and the way in which it is read therefore.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceReport {
-    /// Setting of the pool: `auto`, `hdd` or `ssd`.
-    pub set: String,
-    /// Kind that the disk is treated as: `hdd` or `ssd`.
-    pub kind: String,
-    /// True if it is rotational: its heads take time to move from one place to another.
-    pub is_rotational: bool,
-    /// Number of unwanted blocks that a read goes over rather than end.
-    pub gap_blocks: u32,
-    /// Number of blocks that are read ahead at a time, in order of their places.
-    pub window_blocks: u32,
-    /// Number of reads ahead in flight, at most, when more are begun.
-    pub reads_in_flight: u32,
+use crate::report::define::report;
+
+report! {
+    /// Kind of the disk under a pool, and the way in which it is read therefore.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct DeviceReport from (device: &DeviceTraits, set: DeviceKind) {
+        /// Setting of the pool: `auto`, `hdd` or `ssd`.
+        set: String = set.to_string(),
+        /// Kind that the disk is treated as: `hdd` or `ssd`.
+        kind: String = device.kind().to_string(),
+        /// True if it is rotational: its heads take time to move from one place to another.
+        is_rotational: bool,
+        /// Number of unwanted blocks that a read goes over rather than end.
+        gap_blocks: u32,
+        /// Number of blocks that are read ahead at a time, in order of their places.
+        window_blocks: u32,
+        /// Number of reads ahead in flight, at most, when more are begun.
+        reads_in_flight: u32,
+    }
 }
 
 impl DeviceReport {
-    /// Takes the figures from the engine's status.
-    pub fn new(status: &Status) -> DeviceReport {
-        let device = &status.device;
-        DeviceReport {
-            set: status.device_set.to_string(),
-            kind: device.kind().to_string(),
-            is_rotational: device.is_rotational,
-            gap_blocks: device.gap_blocks,
-            window_blocks: device.window_blocks,
-            reads_in_flight: device.reads_in_flight,
-        }
-    }
-
     /// Returns true if the kind was set, and is not left to the system.
     pub fn is_set(&self) -> bool {
         self.set != DeviceKind::default().to_string()

@@ -6,6 +6,7 @@ use engine::{FlashMode, FlashPolicy, FlashStatus, Quadrants};
 use serde::{Deserialize, Serialize};
 
 use crate::print::outside;
+use crate::report::define::report;
 use crate::report::share::whole_percent;
 use crate::size;
 
@@ -16,39 +17,27 @@ pub const STATES: [&str; 7] = ["none", "away", "opening", "attached", "failed", 
 const SHORT: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// Copies of containers to flash, in the quadrant in which their containers are by now: docs/flash-cache.md.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(default)]
-pub struct QuadrantsReport {
-    /// QA: popular, copied once.
-    pub popular_once: u64,
-    /// QB: popular, copied again after they were evicted.
-    pub popular_again: u64,
-    /// QC: not popular, copied once.
-    pub unpopular_once: u64,
-    /// QD: not popular, copied again.
-    pub unpopular_again: u64,
+report! {
+    /// Copies of containers to flash, in the quadrant in which their containers are by now, from QA to QD: docs/flash-cache.md.
+    #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[serde(default)]
+    pub struct QuadrantsReport of Quadrants {
+        /// QA: popular, copied once.
+        popular_once: u64,
+        /// QB: popular, copied again after they were evicted.
+        popular_again: u64,
+        /// QC: not popular, copied once.
+        unpopular_once: u64,
+        /// QD: not popular, copied again.
+        unpopular_again: u64,
+    }
+    named u64
 }
 
 impl QuadrantsReport {
-    fn new(quadrants: &Quadrants) -> QuadrantsReport {
-        let Quadrants { popular_once, popular_again, unpopular_once, unpopular_again } = *quadrants;
-        QuadrantsReport { popular_once, popular_again, unpopular_once, unpopular_again }
-    }
-
-    /// Returns the quadrants from QA to QD, with the names of their fields.
-    pub fn named(&self) -> [(&'static str, u64); 4] {
-        [
-            ("popular_once", self.popular_once),
-            ("popular_again", self.popular_again),
-            ("unpopular_once", self.unpopular_once),
-            ("unpopular_again", self.unpopular_again),
-        ]
-    }
-
     /// Formats the shares of all copies in percent; `None` before the first.
     fn text(&self) -> Option<String> {
-        let all: u64 = self.named().iter().map(|(_, copies)| copies).sum();
+        let all: u64 = self.named().iter().map(|(_, copies)| *copies).sum();
         if all == 0 {
             return None;
         }
@@ -60,7 +49,7 @@ impl QuadrantsReport {
         ];
         let shares = self.named().into_iter().zip(says);
         let shown: Vec<String> = shares
-            .map(|((_, copies), (name, what))| format!("{name} {} % ({what})", whole_percent(copies, all)))
+            .map(|((_, copies), (name, what))| format!("{name} {} % ({what})", whole_percent(*copies, all)))
             .collect();
         Some(shown.join(", "))
     }
@@ -184,7 +173,7 @@ impl FlashReport {
             bad_blocks: flash.bad_blocks,
             copied_containers: flash.copied,
             given_up_containers: flash.given_up,
-            quadrants: QuadrantsReport::new(&flash.quadrants),
+            quadrants: QuadrantsReport::new(flash.quadrants),
             copied_bytes: flash.copied_bytes,
             log_bytes: flash.log_bytes,
             budget_left_bytes: flash.budget_left,

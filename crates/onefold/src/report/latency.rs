@@ -3,29 +3,37 @@
 use serde::{Deserialize, Serialize};
 
 use crate::frontend::nbd::latency::{BUCKETS, FIRST_BOUND_NANOS, Latencies, Latency};
+use crate::report::define::report;
 
-/// Requests that clients got answers to since the server was started.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct LatencyReport {
-    /// Reads.
-    pub read: KindReport,
-    /// Writes.
-    pub write: KindReport,
-    /// Flushes.
-    pub flush: KindReport,
-    /// Trims, zeroes and block status.
-    pub other: KindReport,
+report! {
+    /// Requests that clients got answers to since the server was started.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+    pub struct LatencyReport from (latencies: &Latencies) where {
+        let Latencies { read, write, flush, other } = latencies;
+    } {
+        /// Reads.
+        read: KindReport = KindReport::new(read),
+        /// Writes.
+        write: KindReport = KindReport::new(write),
+        /// Flushes.
+        flush: KindReport = KindReport::new(flush),
+        /// Trims, zeroes and block status.
+        other: KindReport = KindReport::new(other),
+    }
+    named KindReport
 }
 
-/// The requests of one kind.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct KindReport {
-    /// Number of requests.
-    pub requests: u64,
-    /// Sum of their times in seconds.
-    pub seconds: f64,
-    /// Number of requests that took up to 16 µs, up to 32 µs, ..., up to 16.8 s, and longer; each is in one of these.
-    pub buckets: Vec<u64>,
+report! {
+    /// The requests of one kind.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+    pub struct KindReport from (latency: &Latency) {
+        /// Number of requests.
+        requests: u64 = latency.buckets.iter().sum(),
+        /// Sum of their times in seconds.
+        seconds: f64 = latency.nanos as f64 / 1e9,
+        /// Number of requests that took up to 16 µs, up to 32 µs, ..., up to 16.8 s, and longer; each is in one of these.
+        buckets: Vec<u64> = latency.buckets.to_vec(),
+    }
 }
 
 /// Returns the upper bound of a bucket, in seconds; none for the last, which has no end.
@@ -34,21 +42,10 @@ pub fn bound_seconds(bucket: usize) -> Option<f64> {
 }
 
 impl LatencyReport {
-    /// Converts the server's counts to the report.
-    pub fn new(latencies: &Latencies) -> LatencyReport {
-        let Latencies { read, write, flush, other } = latencies;
-        LatencyReport { read: read.into(), write: write.into(), flush: flush.into(), other: other.into() }
-    }
-
-    /// Returns the four kinds of requests, each with its name.
-    pub fn kinds(&self) -> [(&'static str, &KindReport); 4] {
-        [("read", &self.read), ("write", &self.write), ("flush", &self.flush), ("other", &self.other)]
-    }
-
     /// Formats a line for each kind of request for people; empty if there were no requests.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (name, kind) in self.kinds() {
+        for (name, kind) in self.named() {
             if let (Some(half), Some(most)) = (kind.percentile(50.0), kind.percentile(99.0)) {
                 let (half, most) = (show_seconds(half), show_seconds(most));
                 let count = kind.requests;
@@ -56,16 +53,6 @@ impl LatencyReport {
             }
         }
         if text.is_empty() { text } else { format!("\n  requests since the server was started\n{text}") }
-    }
-}
-
-impl From<&Latency> for KindReport {
-    fn from(latency: &Latency) -> KindReport {
-        KindReport {
-            requests: latency.buckets.iter().sum(),
-            seconds: latency.nanos as f64 / 1e9,
-            buckets: latency.buckets.to_vec(),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod caches;
 pub mod dedup;
+mod define;
 pub mod device;
 pub mod disk_index;
 pub mod flash;

@@ -330,10 +330,10 @@ const METRICS: &[Metric] = &[
         categories(&report.writes.categories)
     }),
     counter("onefold_writes_what_if_blocks_total", "Blocks that policies would have removed.", |report| {
-        what_if(&report.writes.what_if, |removed| removed.blocks)
+        what_if(&report.writes.what_if, |removed| &removed.blocks)
     }),
     counter("onefold_writes_what_if_requests_total", "Writes that policies would have removed.", |report| {
-        what_if(&report.writes.what_if, |removed| removed.requests)
+        what_if(&report.writes.what_if, |removed| &removed.requests)
     }),
     counter("onefold_reads_requests_total", "Reads that were answered with data.", |report| one(report.reads.requests)),
     counter("onefold_reads_from_device_total", "Reads for which something was read from the store.", |report| {
@@ -356,7 +356,7 @@ const METRICS: &[Metric] = &[
         name: "onefold_request_duration_seconds",
         kind: Kind::Histogram,
         help: "How long clients' requests took, from their headers until their replies were queued.",
-        samples: |report| report.latency.kinds().into_iter().flat_map(durations).collect(),
+        samples: |report| report.latency.named().into_iter().flat_map(durations).collect(),
     },
     counter(
         "onefold_index_prefetch_pages_total",
@@ -613,12 +613,12 @@ const METRICS: &[Metric] = &[
     counter(
         "onefold_volume_writes_what_if_blocks_total",
         "Blocks of the volume that policies would have removed.",
-        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| removed.blocks)),
+        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| &removed.blocks)),
     ),
     counter(
         "onefold_volume_writes_what_if_requests_total",
         "Writes of the volume that policies would have removed.",
-        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| removed.requests)),
+        |report| volumes(report, |volume| what_if(&volume.writes.what_if, |removed| &removed.requests)),
     ),
 ];
 
@@ -677,14 +677,14 @@ fn some(figure: Option<impl Figure>) -> Vec<Sample> {
     figure.map(one).unwrap_or_default()
 }
 
-fn labelled<const N: usize>(label: &'static str, figures: [(&str, u64); N]) -> Vec<Sample> {
+fn labelled<const N: usize>(label: &'static str, figures: [(&str, &u64); N]) -> Vec<Sample> {
     let sample =
-        |(name, figure): (&str, u64)| Sample { suffix: "", labels: vec![(label, name.into())], value: figure.value() };
+        |(name, figure): (&str, &u64)| Sample { suffix: "", labels: vec![(label, name.into())], value: figure.value() };
     figures.map(sample).into()
 }
 
 fn states<const N: usize>(label: &'static str, all: &[&str; N], state: &str) -> Vec<Sample> {
-    labelled(label, all.map(|name| (name, u64::from(name == state))))
+    labelled(label, all.map(|name| (name, if name == state { &1 } else { &0 })))
 }
 
 fn volumes(report: &Report, samples: fn(&VolumeReport) -> Vec<Sample>) -> Vec<Sample> {
@@ -697,19 +697,11 @@ fn volumes(report: &Report, samples: fn(&VolumeReport) -> Vec<Sample>) -> Vec<Sa
 }
 
 fn sizes(sizes: &SizesReport) -> Vec<Sample> {
-    let SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger } = *sizes;
-    let figures = [("to_4k", to_4k), ("to_8k", to_8k), ("to_16k", to_16k), ("to_32k", to_32k), ("to_64k", to_64k)];
-    let mut samples = labelled("size", figures);
-    samples.extend(labelled("size", [("larger", larger)]));
-    samples
+    labelled("size", sizes.named())
 }
 
 fn tables(tables: &TablesReport) -> Vec<Sample> {
-    let TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others } = *tables;
-    let figures = [("maps", maps), ("space_map", space_map), ("counts", counts), ("summaries", summaries)];
-    let mut samples = labelled("table", figures);
-    samples.extend(labelled("table", [("map_buffer", map_buffer), ("disk_index", disk_index), ("others", others)]));
-    samples
+    labelled("table", tables.named())
 }
 
 /// Returns the samples of a histogram. They are cumulative: each bound counts the requests of the lower ones, too.
@@ -729,15 +721,11 @@ fn durations((name, kind): (&'static str, &KindReport)) -> Vec<Sample> {
 }
 
 fn categories(categories: &CategoriesReport) -> Vec<Sample> {
-    let CategoriesReport { unknown, sequential, scattered, partial } = *categories;
-    let figures = [("unknown", unknown), ("sequential", sequential), ("scattered", scattered), ("partial", partial)];
-    labelled("category", figures)
+    labelled("category", categories.named())
 }
 
-fn what_if(policies: &WhatIfReport, figure: fn(&RemovedReport) -> u64) -> Vec<Sample> {
-    let WhatIfReport { native, full, select, idedup } = policies;
-    let figures = [("native", native), ("full", full), ("select", select), ("idedup", idedup)];
-    labelled("policy", figures.map(|(policy, removed)| (policy, figure(removed))))
+fn what_if(policies: &WhatIfReport, figure: fn(&RemovedReport) -> &u64) -> Vec<Sample> {
+    labelled("policy", policies.named().map(|(policy, removed)| (policy, figure(removed))))
 }
 
 /// Escapes the value of a label as it stands between quotes.

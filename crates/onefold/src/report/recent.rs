@@ -38,7 +38,7 @@ pub type Rates = [Rate; 4];
 
 /// Computes the rates between two reports that are `seconds` apart.
 pub fn rates(now: &LatencyReport, before: &LatencyReport, seconds: f64) -> Rates {
-    let (now, before) = (now.kinds(), before.kinds());
+    let (now, before) = (now.named(), before.named());
     std::array::from_fn(|kind| Rate::of(now[kind].1, before[kind].1, seconds))
 }
 

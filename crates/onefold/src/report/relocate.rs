@@ -3,70 +3,57 @@
 use engine::{Kept, RelocateStatus, Schedule};
 use serde::{Deserialize, Serialize};
 
+use crate::report::define::report;
 use crate::size;
 
-/// Blocks of a plan that stay where they are, by the reason.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeptReport {
-    /// Blocks that were overwritten since the profile.
-    pub gone: u64,
-    /// Blocks that have replicas, which other readers use.
-    pub for_replicas: u64,
-    /// Blocks that could not be read.
-    pub unreadable: u64,
-    /// Blocks for which there was no empty container, or no metadata.
-    pub no_space: u64,
-    /// Blocks that were left when the run was stopped.
-    pub stopped: u64,
+report! {
+    /// Blocks of a plan that stay where they are, by the reason.
+    #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct KeptReport of Kept {
+        /// Blocks that were overwritten since the profile.
+        gone: u64,
+        /// Blocks that have replicas, which other readers use.
+        for_replicas: u64,
+        /// Blocks that could not be read.
+        unreadable: u64,
+        /// Blocks for which there was no empty container, or no metadata.
+        no_space: u64,
+        /// Blocks that were left when the run was stopped.
+        stopped: u64,
+    }
 }
 
-/// Run that is in progress, or the last one since the pool was opened.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct RelocateReport {
-    /// Schedule on which the server makes and runs a plan automatically: `off`, `auto`, or hours of the day.
-    #[serde(default)]
-    pub by_itself: String,
-    /// State of the run: `never`, `running`, `paused`, `finished` or `stopped`.
-    pub state: String,
-    /// Part of the run that is done, in millionths.
-    pub done_ppm: u32,
-    /// Seconds until its end at the rate so far, if that is known.
-    pub left_seconds: Option<u64>,
-    /// Blocks of the plan.
-    pub planned_blocks: u64,
-    /// Blocks of the plan that have been moved.
-    pub moved_blocks: u64,
-    /// Blocks of volumes that a walk found and remapped to a copy.
-    pub referrers: u64,
-    /// Walks of all maps.
-    pub map_walks: u64,
-    /// Blocks that are stored once more than before.
-    pub doubled_blocks: u64,
-    /// Blocks that stay where they are, by the reason.
-    pub kept: KeptReport,
-    /// Set while the run is paused because the pool is short of metadata.
-    pub short_of_space: bool,
+report! {
+    /// Run that is in progress, or the last one since the pool was opened.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct RelocateReport from (status: &RelocateStatus, by_itself: Schedule) {
+        /// Schedule on which the server makes and runs a plan automatically: `off`, `auto`, or hours of the day.
+        #[serde(default)]
+        by_itself: String = by_itself.to_string(),
+        /// State of the run: `never`, `running`, `paused`, `finished` or `stopped`.
+        state: String = status.state.name().into(),
+        /// Part of the run that is done, in millionths.
+        done_ppm: u32,
+        /// Seconds until its end at the rate so far, if that is known.
+        left_seconds: Option<u64>,
+        /// Blocks of the plan.
+        planned_blocks: u64,
+        /// Blocks of the plan that have been moved.
+        moved_blocks: u64,
+        /// Blocks of volumes that a walk found and remapped to a copy.
+        referrers: u64,
+        /// Walks of all maps.
+        map_walks: u64,
+        /// Blocks that are stored once more than before.
+        doubled_blocks: u64,
+        /// Blocks that stay where they are, by the reason.
+        kept: KeptReport = KeptReport::new(status.kept),
+        /// Set while the run is paused because the pool is short of metadata.
+        short_of_space: bool = status.is_short_of_space,
+    }
 }
 
 impl RelocateReport {
-    /// Collects the figures from the engine's status.
-    pub fn new(status: &RelocateStatus, by_itself: Schedule) -> RelocateReport {
-        let Kept { gone, for_replicas, unreadable, no_space, stopped } = status.kept;
-        RelocateReport {
-            by_itself: by_itself.to_string(),
-            state: status.state.name().into(),
-            done_ppm: status.done_ppm,
-            left_seconds: status.left_seconds,
-            planned_blocks: status.planned_blocks,
-            moved_blocks: status.moved_blocks,
-            referrers: status.referrers,
-            map_walks: status.map_walks,
-            doubled_blocks: status.doubled_blocks,
-            kept: KeptReport { gone, for_replicas, unreadable, no_space, stopped },
-            short_of_space: status.is_short_of_space,
-        }
-    }
-
     /// Returns true if there was a run, or if runs are scheduled.
     pub fn has_news(&self) -> bool {
         self.state != "never" || self.is_by_itself()

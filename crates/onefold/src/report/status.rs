@@ -1,8 +1,8 @@
 //! Figures of `status` and `volume list`: one set for both. (`text` has them for people.)
 
 use engine::{
-    Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten, ReplicateStatus,
-    ScrubStatus, VolumeId,
+    Counters, Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten,
+    ReplicateStatus, ScrubStatus, Volume, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use crate::frontend::nbd::tls;
 use crate::memory::{MemoryPartition, Source};
 use crate::report::caches::CacheReport;
 use crate::report::dedup::DedupReport;
+use crate::report::define::report;
 use crate::report::device::DeviceReport;
 use crate::report::disk_index::DiskIndexReport;
 use crate::report::flash::FlashReport;
@@ -36,217 +37,220 @@ pub const BEING_OPENED: &str = "the pool is still being opened: try again in a m
 pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing was written. The next 'onefold serve' recovers it, or \
                                  'onefold status --recover'";
 
-/// A pool's figures. `*_blocks*` are blocks of 4096 bytes.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-pub struct Report {
-    /// Version of this format.
-    pub version: u32,
-    /// Bytes of data that fit.
-    pub capacity_bytes: u64,
-    /// Mapped, non-zero blocks of all volumes now. A block overwritten since the last merge counts twice until it is merged.
-    pub logical_blocks_used: u64,
-    /// Blocks that deleted volumes mapped, and whose slots are still to be freed.
-    #[serde(default)]
-    pub leaving_blocks: u64,
-    /// Slots in use now, those still to be freed among them.
-    pub data_blocks_used: u64,
-    /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
-    #[serde(default)]
-    pub redirected_blocks: u64,
-    /// Blocks of the pool's own tables.
-    pub overhead_blocks_used: u64,
-    /// Data in percent of the capacity: from 80 on the pool is nearly full.
-    pub data_percent: u64,
-    /// Metadata in use in percent of all metadata.
-    pub metadata_percent: u64,
-    /// Bytes for metadata: maps, summaries and tables.
-    #[serde(default)]
-    pub metadata_bytes: u64,
-    /// Part that is full, if writes of new blocks are refused now: `data` or `metadata`; else empty.
-    #[serde(default)]
-    pub refuses_new: String,
-    /// Blocks freed and not yet usable.
-    pub pending_blocks: u64,
-    /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background, at most.
-    pub discarded_blocks: u64,
-    /// Part of the pool's content that the index was told since the pool was opened, in percent: until 100 some known blocks are written again.
-    #[serde(default = "whole")]
-    pub index_filled_percent: u64,
-    /// Mappings that are not counted exactly yet.
-    pub unmerged_entries: u64,
-    /// Mappings that are durable and not in their leaves yet: what their blocks held before is still counted.
-    #[serde(default)]
-    pub buffered_entries: u64,
-    /// Blocks of metadata that were written.
-    #[serde(default)]
-    pub metadata: MetadataReport,
-    /// Part of the mapped blocks that needs no slot of its own, in percent, from 0 to 100. Blocks of deleted volumes whose slots are still to be
-    /// freed count as mapped.
-    pub saving_percent: f64,
-    /// True if more may be saved than that: after a restart the blocks that deleted volumes mapped are not known until their slots are freed.
-    #[serde(default)]
-    pub saving_is_at_least: bool,
-    /// Memory in use.
-    pub memory_bytes: u64,
-    /// Memory that may be used.
-    pub memory_cap_bytes: u64,
-    /// Number of references beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
-    #[serde(default)]
-    pub second_copies_above: u32,
-    /// Blocks of the data that are second copies.
-    #[serde(default)]
-    pub second_copies: u64,
-    /// Copy that the index names of a block that is written again: `sequential`, `oldest` or `newest`.
-    #[serde(default)]
-    pub index_copy: String,
-    /// Replicas of blocks that reads found scattered.
-    #[serde(default)]
-    pub replicas: ReplicasReport,
-    /// Regions that are put in order again, and garbage collection.
-    #[serde(default)]
-    pub defrag: DefragReport,
-    /// Kind of the disk under the pool.
-    #[serde(default)]
-    pub device: DeviceReport,
-    /// Origin of the memory limit: `default`, `pool` or `command line`.
-    pub memory_source: String,
-    /// True while memory in use beyond the limit is still to be given back.
-    pub memory_resizing: bool,
-    /// Partition of memory between index and read cache.
-    #[serde(default)]
-    pub cache: CacheReport,
-    /// Mode of the pool: `normal`, `recovering` or `read-only`.
-    pub mode: String,
-    /// True if the pool was not closed cleanly and no server has it: these are the figures that recovery will find, and recovery is still to be done.
-    #[serde(default)]
-    pub needs_recovery: bool,
-    /// Reason why the pool has failed, if it has: it is read-only until it is repaired.
-    #[serde(default)]
-    pub failure: Option<String>,
-    /// True if the file system under the pool is full: writes fail, or wait, until there is space.
-    #[serde(default)]
-    pub host_full: bool,
-    /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
-    pub damaged_blocks_found: u64,
-    /// Number of those damages that have been repaired.
-    pub repaired_blocks: u64,
-    /// Number of places that are still damaged: damages that the last finished scrub left, and unrepaired ones found since.
-    #[serde(default)]
-    pub damages_left: u64,
-    /// The scrub that is in progress, or the last one.
-    pub scrub: ScrubReport,
-    /// The pass that finds all duplicates, in progress or the last one.
-    #[serde(default)]
-    pub dedup: DedupReport,
-    /// The run of a plan, in progress or the last one.
-    #[serde(default)]
-    pub relocate: RelocateReport,
-    /// Latency of clients beside the pass that finds duplicates.
-    #[serde(default)]
-    pub throttle: ThrottleReport,
-    /// The damages found last, at most 64.
-    pub damages: Vec<DamageReport>,
-    /// The pool's policy, if it is set.
-    pub pool_policy: Option<String>,
-    /// Counts of writes to all volumes.
-    #[serde(default)]
-    pub writes: WritesReport,
-    /// Counts of reads since the pool was opened.
-    #[serde(default)]
-    pub reads: ReadsReport,
-    /// Times of clients' requests.
-    #[serde(default)]
-    pub latency: LatencyReport,
-    /// Counts of digests that were put into the index ahead of need.
-    #[serde(default)]
-    pub index_prefetch: IndexPrefetchReport,
-    /// The complete index on disk.
-    #[serde(default)]
-    pub disk_index: DiskIndexReport,
-    /// The flash in front of the store.
-    #[serde(default)]
-    pub flash: FlashReport,
-    /// Addresses where clients connect, as `--listen` takes them; empty if the pool is not served.
-    #[serde(default)]
-    pub addresses: Vec<String>,
-    /// TLS for clients over TCP: off, on or require.
-    #[serde(default)]
-    pub tls: String,
-    /// True if the server ends with the command that has started it.
-    #[serde(default)]
-    pub ephemeral: bool,
-    /// Time at which the server opened the pool, in seconds since 1970: counters are since then.
-    #[serde(default)]
-    pub opened: Option<u64>,
-    /// The volumes.
-    pub volumes: Vec<VolumeReport>,
-}
-
-/// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct MetadataReport {
-    /// Checkpoints that have ended.
-    #[serde(default)]
-    pub checkpoints: u64,
-    /// Blocks of all tables, and superblocks.
-    pub blocks_written: u64,
-    /// Blocks of metadata for each block of data written.
-    pub per_written_block: f64,
-    /// Blocks of metadata by the table that they belong to.
-    pub tables: TablesReport,
-}
-
-/// Blocks of metadata by the table that they belong to.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct TablesReport {
-    /// Maps of volumes.
-    pub maps: u64,
-    /// The space map.
-    pub space_map: u64,
-    /// The reference counts.
-    pub counts: u64,
-    /// The summaries.
-    pub summaries: u64,
-    /// The log of the map buffer.
-    pub map_buffer: u64,
-    /// The index on disk.
-    pub disk_index: u64,
-    /// All other tables, and superblocks.
-    pub others: u64,
-}
-
-impl MetadataReport {
-    fn new(engine: &Engine) -> MetadataReport {
-        let (pages, written) = (engine.counters().pages_written, engine.write_counts().written_blocks);
-        let PagesWritten { maps, space_map, counts, summaries, map_buffer, disk_index, others } = pages;
-        MetadataReport {
-            checkpoints: engine.counters().checkpoints,
-            blocks_written: pages.sum(),
-            per_written_block: pages.sum() as f64 / written.max(1) as f64,
-            tables: TablesReport { maps, space_map, counts, summaries, map_buffer, disk_index, others },
-        }
+report! {
+    /// A pool's figures now: those of the engine, the limit of memory with its origin, and the number of clients of each volume. `*_blocks*` are blocks of
+    /// 4096 bytes.
+    #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+    pub struct Report from (engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) where {
+        let status = engine.status();
+        let held = status.held;
+    } {
+        /// Version of this format.
+        version: u32 = VERSION,
+        /// Bytes of data that fit.
+        capacity_bytes: u64 = status.capacity_bytes,
+        /// Mapped, non-zero blocks of all volumes now. A block overwritten since the last merge counts twice until it is merged.
+        logical_blocks_used: u64 = held.mapped,
+        /// Blocks that deleted volumes mapped, and whose slots are still to be freed.
+        #[serde(default)]
+        leaving_blocks: u64 = held.leaving,
+        /// Slots in use now, those still to be freed among them.
+        data_blocks_used: u64 = held.data,
+        /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
+        #[serde(default)]
+        redirected_blocks: u64 = held.redirected(),
+        /// Blocks of the pool's own tables.
+        overhead_blocks_used: u64 = status.overhead_blocks_used,
+        /// Data in percent of the capacity: from 80 on the pool is nearly full.
+        data_percent: u64 = whole_percent(held.data, status.capacity_bytes / 4096),
+        /// Metadata in use in percent of all metadata.
+        metadata_percent: u64 = whole_percent(status.metadata_blocks_used, status.metadata_blocks),
+        /// Bytes for metadata: maps, summaries and tables.
+        #[serde(default)]
+        metadata_bytes: u64 = status.metadata_blocks.saturating_mul(4096),
+        /// Part that is full, if writes of new blocks are refused now: `data` or `metadata`; else empty.
+        #[serde(default)]
+        refuses_new: String = status.refuses_new.map_or("", full_name).into(),
+        /// Blocks freed and not yet usable.
+        pending_blocks: u64 = status.pending_blocks,
+        /// Blocks in discarded ranges and deleted volumes that are still to be freed in the background, at most.
+        discarded_blocks: u64 = status.discarded_blocks,
+        /// Part of the pool's content that the index was told since the pool was opened, in percent: until 100 some known blocks are written again.
+        #[serde(default = "whole")]
+        index_filled_percent: u64 = status.index_filled_ppm.map_or(100, |ppm| u64::from(ppm / 10_000)),
+        /// Mappings that are not counted exactly yet.
+        unmerged_entries: u64 = status.unmerged_entries,
+        /// Mappings that are durable and not in their leaves yet: what their blocks held before is still counted.
+        #[serde(default)]
+        buffered_entries: u64 = status.buffered_entries,
+        /// Blocks of metadata that were written.
+        #[serde(default)]
+        metadata: MetadataReport = MetadataReport::new(&engine.counters(), engine.write_counts().written_blocks),
+        /// Part of the mapped blocks that needs no slot of its own, in percent, from 0 to 100. Blocks of deleted volumes whose slots are still to be
+        /// freed count as mapped.
+        saving_percent: f64 = saved_percent(held.mapped + held.leaving, held.data.saturating_sub(held.copies)),
+        /// True if more may be saved than that: after a restart the blocks that deleted volumes mapped are not known until their slots are freed.
+        #[serde(default)]
+        saving_is_at_least: bool = !held.is_leaving_known,
+        /// Memory in use.
+        memory_bytes: u64 = status.memory_bytes,
+        /// Memory that may be used.
+        memory_cap_bytes: u64 = memory.0,
+        /// Number of references beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
+        #[serde(default)]
+        second_copies_above: u32 = engine.second_copies_above(),
+        /// Blocks of the data that are second copies.
+        #[serde(default)]
+        second_copies: u64 = status.second_copies,
+        /// Copy that the index names of a block that is written again: `sequential`, `oldest` or `newest`.
+        #[serde(default)]
+        index_copy: String = engine.index_copy().to_string(),
+        /// Replicas of blocks that reads found scattered.
+        #[serde(default)]
+        replicas: ReplicasReport = ReplicasReport::new(&status.replicate, engine, memory.0),
+        /// Regions that are put in order again, and garbage collection.
+        #[serde(default)]
+        defrag: DefragReport = DefragReport::new(&status.defrag, &status.gc),
+        /// Kind of the disk under the pool.
+        #[serde(default)]
+        device: DeviceReport = DeviceReport::new(&status.device, status.device_set),
+        /// Origin of the memory limit: `default`, `pool` or `command line`.
+        memory_source: String = memory.1.name().into(),
+        /// True while memory in use beyond the limit is still to be given back.
+        memory_resizing: bool = engine.is_resizing(),
+        /// Partition of memory between index and read cache.
+        #[serde(default)]
+        cache: CacheReport = CacheReport::new(engine),
+        /// Mode of the pool: `normal`, `recovering` or `read-only`.
+        mode: String = mode_name(status.mode).into(),
+        /// True if the pool was not closed cleanly and no server has it: these are the figures that recovery will find, and recovery is still to be done.
+        #[serde(default)]
+        needs_recovery: bool = false,
+        /// Reason why the pool has failed, if it has: it is read-only until it is repaired.
+        #[serde(default)]
+        failure: Option<String> = status.failure.map(|failure| failure_text(failure).into()),
+        /// True if the file system under the pool is full: writes fail, or wait, until there is space.
+        #[serde(default)]
+        host_full: bool = false,
+        /// Damaged blocks, pages and superblock copies found since the pool was opened, by reads and by the scrub.
+        damaged_blocks_found: u64 = status.damaged_blocks_found,
+        /// Number of those damages that have been repaired.
+        repaired_blocks: u64 = status.repaired_blocks,
+        /// Number of places that are still damaged: damages that the last finished scrub left, and unrepaired ones found since.
+        #[serde(default)]
+        damages_left: u64 = status.damages_left,
+        /// The scrub that is in progress, or the last one.
+        scrub: ScrubReport = ScrubReport::new(&status.scrub),
+        /// The pass that finds all duplicates, in progress or the last one.
+        #[serde(default)]
+        dedup: DedupReport = DedupReport::new(&status.dedup, engine.dedup_verify()),
+        /// The run of a plan, in progress or the last one.
+        #[serde(default)]
+        relocate: RelocateReport = RelocateReport::new(&status.relocate, engine.relocate_schedule()),
+        /// Latency of clients beside the pass that finds duplicates.
+        #[serde(default)]
+        throttle: ThrottleReport = ThrottleReport::new(&status.throttle, engine.pass_throttle()),
+        /// The damages found last, at most 64.
+        damages: Vec<DamageReport> = engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
+        /// The pool's policy, if it is set.
+        pool_policy: Option<String> = engine.pool_policy().map(|policy| policy.to_string()),
+        /// Counts of writes to all volumes.
+        #[serde(default)]
+        writes: WritesReport = WritesReport::new(engine.write_counts()),
+        /// Counts of reads since the pool was opened.
+        #[serde(default)]
+        reads: ReadsReport = ReadsReport::new(engine.read_counts()),
+        /// Times of clients' requests.
+        #[serde(default)]
+        latency: LatencyReport = LatencyReport::new(&Latencies::default()),
+        /// Counts of digests that were put into the index ahead of need.
+        #[serde(default)]
+        index_prefetch: IndexPrefetchReport = IndexPrefetchReport::new(engine.index_prefetch_counts()),
+        /// The complete index on disk.
+        #[serde(default)]
+        disk_index: DiskIndexReport = DiskIndexReport::new(engine.disk_index_status()),
+        /// The flash in front of the store.
+        #[serde(default)]
+        flash: FlashReport = FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
+        /// Addresses where clients connect, as `--listen` takes them; empty if the pool is not served.
+        #[serde(default)]
+        addresses: Vec<String> = Vec::new(),
+        /// TLS for clients over TCP: off, on or require.
+        #[serde(default)]
+        tls: String = tls::Mode::Off.to_string(),
+        /// True if the server ends with the command that has started it.
+        #[serde(default)]
+        ephemeral: bool = false,
+        /// Time at which the server opened the pool, in seconds since 1970: counters are since then.
+        #[serde(default)]
+        opened: Option<u64> = None,
+        /// The volumes.
+        volumes: Vec<VolumeReport> =
+            engine.volumes().map(|volume| VolumeReport::new(volume, engine, clients(volume.id))).collect(),
     }
 }
 
-/// A scrub.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct ScrubReport {
-    /// State of the scrub: `never`, `running`, `paused`, `finished` or `stopped`.
-    pub state: String,
-    /// Time at which it began, in seconds since 1970.
-    pub started: Option<u64>,
-    /// Time at which it was finished or stopped, in seconds since 1970.
-    pub finished: Option<u64>,
-    /// Blocks of data and metadata that it has read.
-    pub blocks_done: u64,
-    /// Blocks that there are to read.
-    pub blocks_total: u64,
-    /// Damages that it has found.
-    pub damages_found: u64,
-    /// Damages that it has found and repaired.
-    pub damages_repaired: u64,
-    /// Damages that it has found and not repaired.
-    pub damages_left: u64,
+report! {
+    /// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+    pub struct MetadataReport from (counters: &Counters, written: u64) where {
+        let pages = counters.pages_written;
+    } {
+        /// Checkpoints that have ended.
+        #[serde(default)]
+        checkpoints: u64,
+        /// Blocks of all tables, and superblocks.
+        blocks_written: u64 = pages.sum(),
+        /// Blocks of metadata for each block of data written.
+        per_written_block: f64 = pages.sum() as f64 / written.max(1) as f64,
+        /// Blocks of metadata by the table that they belong to.
+        tables: TablesReport = TablesReport::new(pages),
+    }
+}
+
+report! {
+    /// Blocks of metadata by the table that they belong to.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct TablesReport of PagesWritten {
+        /// Maps of volumes.
+        maps: u64,
+        /// The space map.
+        space_map: u64,
+        /// The reference counts.
+        counts: u64,
+        /// The summaries.
+        summaries: u64,
+        /// The log of the map buffer.
+        map_buffer: u64,
+        /// The index on disk.
+        disk_index: u64,
+        /// All other tables, and superblocks.
+        others: u64,
+    }
+    named u64
+}
+
+report! {
+    /// A scrub.
+    #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+    pub struct ScrubReport from (status: &ScrubStatus) {
+        /// State of the scrub: `never`, `running`, `paused`, `finished` or `stopped`.
+        state: String = status.state.name().into(),
+        /// Time at which it began, in seconds since 1970.
+        started: Option<u64> = (status.started > 0).then_some(status.started),
+        /// Time at which it was finished or stopped, in seconds since 1970.
+        finished: Option<u64> = (status.finished > 0).then_some(status.finished),
+        /// Blocks of data and metadata that it has read.
+        blocks_done: u64,
+        /// Blocks that there are to read.
+        blocks_total: u64,
+        /// Damages that it has found.
+        damages_found: u64 = status.found,
+        /// Damages that it has found and repaired.
+        damages_repaired: u64 = status.repaired,
+        /// Damages that it has found and not repaired.
+        damages_left: u64 = status.found.saturating_sub(status.repaired),
+    }
 }
 
 /// A damage.
@@ -296,19 +300,6 @@ impl DamageReport {
 }
 
 impl ScrubReport {
-    fn new(status: &ScrubStatus) -> ScrubReport {
-        ScrubReport {
-            state: status.state.name().into(),
-            started: (status.started > 0).then_some(status.started),
-            finished: (status.finished > 0).then_some(status.finished),
-            blocks_done: status.blocks_done,
-            blocks_total: status.blocks_total,
-            damages_found: status.found,
-            damages_repaired: status.repaired,
-            damages_left: status.found.saturating_sub(status.repaired),
-        }
-    }
-
     /// Describes the scrub in one line: its state, the bytes read, and the damages.
     pub fn text(&self) -> String {
         let when = self.finished.map_or(String::new(), |seconds| format!(" {}", show_date(seconds)));
@@ -344,180 +335,151 @@ pub fn show_date(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
-/// A volume's figures.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-pub struct VolumeReport {
-    /// Its name, which is also the name of its export.
-    pub name: String,
-    /// Its size as clients see it.
-    pub size_bytes: u64,
-    /// Policy in force, as it is written on the command line.
-    pub policy: String,
-    /// Origin of the policy: `default`, `pool` or `volume`.
-    pub policy_source: String,
-    /// True if writes are refused.
-    pub read_only: bool,
-    /// True if only one client at a time may use it.
-    #[serde(default)]
-    pub exclusive: bool,
-    /// Timing of deduplication: `inline`, `offline` or `hybrid`.
-    #[serde(default)]
-    pub timing: String,
-    /// Origin of the timing: `default` or `volume`.
-    #[serde(default)]
-    pub timing_source: String,
-    /// Performance goal for its clients, as it is written on the command line.
-    #[serde(default)]
-    pub goal: String,
-    /// Setting whether a pass leaves its duplicates if a run would be split: `on`, `off` or `auto`.
-    #[serde(default)]
-    pub keep_runs: String,
-    /// Controller that chooses the mode if the timing is hybrid: `forecast` or `paper`.
-    #[serde(default)]
-    pub controller: String,
-    /// Performance that its clients get, and the mode that follows from it.
-    #[serde(default)]
-    pub timing_state: TimingReport,
-    /// Clients connected to it.
-    pub clients: usize,
-    /// Mapped, non-zero blocks of the volume.
-    pub logical_blocks_used: u64,
-    /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
-    #[serde(default)]
-    pub shared_percent: Option<f64>,
-    /// Standard error of `shared_percent` in percentage points; 0: all blocks were examined.
-    #[serde(default)]
-    pub shared_error_percent: Option<f64>,
-    /// Counts of its writes.
-    #[serde(default)]
-    pub writes: WritesReport,
-}
-
-/// Replicas of blocks that reads found scattered.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReplicasReport {
-    /// Bytes that replicas may take, as far as there is memory for the table of that many.
-    pub budget_bytes: u64,
-    /// Budget that was set, in bytes, if any was.
-    pub set_bytes: Option<u64>,
-    /// Blocks of the data that are replicas.
-    pub blocks: u64,
-    /// Reads that are noted, to be put in order when the pool is idle.
-    pub noted_reads: u64,
-    /// Runs of blocks whose reads are counted, to find popular ones.
-    #[serde(default)]
-    pub popular_runs: u64,
-    /// Popular blocks that get ten copies, at most: as many as budget and memory have space for.
-    #[serde(default)]
-    pub popular_blocks_most: u64,
-    /// Popular blocks that have copies, or are to have them.
-    #[serde(default)]
-    pub popular_blocks: u64,
-    /// Popular blocks that have all ten copies.
-    #[serde(default)]
-    pub popular_blocks_copied: u64,
-    /// Blocks that replicas were made of since the pool was opened.
-    pub made_blocks: u64,
-    /// Replicas dropped since the pool was opened.
-    pub dropped_blocks: u64,
-    /// Blocks that reads got from replicas since the pool was opened.
-    pub read_blocks: u64,
-    /// Reads served from another place than the slot because blocks follow each other there, on an HDD.
-    #[serde(default)]
-    pub reads_in_order: u64,
-    /// Reads served from another place because a read in flight was beside it, on an HDD.
-    #[serde(default)]
-    pub reads_beside: u64,
-    /// Reads served from another place because it was nearer to the heads, on an HDD.
-    #[serde(default)]
-    pub reads_nearer: u64,
-    /// Blocks that were read from other slots with the same content, which the index named.
-    #[serde(default)]
-    pub hinted_blocks: u64,
-    /// Blocks that were read from copies in scratch zones.
-    #[serde(default)]
-    pub copied_blocks: u64,
-    /// Blocks whose content at such a place was wrong, and that were read from their own slots.
-    #[serde(default)]
-    pub wrong_blocks: u64,
-}
-
-impl ReplicasReport {
-    /// Collects the engine's figures. The space for replicas is that of a server with `memory` bytes, independent of this command's memory.
-    fn new(engine: &Engine, status: &ReplicateStatus, memory: u64) -> ReplicasReport {
-        let served = MemoryPartition::new(memory, engine.geometry(), u32::MAX);
-        let known = (status.budget_bytes, status.most_copied);
-        let (budget_bytes, popular_blocks_most) =
-            served.map_or(known, |partition| engine.replicas_space(&partition.limits));
-        ReplicasReport {
-            budget_bytes,
-            set_bytes: engine.replicas_budget(),
-            blocks: status.replicas,
-            noted_reads: status.noted,
-            popular_runs: status.popular,
-            popular_blocks_most,
-            popular_blocks: status.copied,
-            popular_blocks_copied: status.fully_copied,
-            made_blocks: status.made,
-            dropped_blocks: status.dropped,
-            read_blocks: status.read,
-            reads_in_order: status.places.in_order,
-            reads_beside: status.places.beside,
-            reads_nearer: status.places.nearer,
-            hinted_blocks: status.places.hinted,
-            copied_blocks: status.places.copies,
-            wrong_blocks: status.places.wrong,
-        }
+report! {
+    /// A volume's figures.
+    #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+    pub struct VolumeReport from (volume: &Volume, engine: &Engine, clients: usize) where {
+        let timing = engine.timing_of(volume);
+        let shared = engine.shared_of(volume);
+    } {
+        /// Its name, which is also the name of its export.
+        name: String = volume.name.clone(),
+        /// Its size as clients see it.
+        size_bytes: u64 = volume.size,
+        /// Policy in force, as it is written on the command line.
+        policy: String = engine.policy_of(volume).to_string(),
+        /// Origin of the policy: `default`, `pool` or `volume`.
+        policy_source: String = match (volume.policy, engine.pool_policy()) {
+            (Some(_), _) => "volume".into(),
+            (None, Some(_)) => "pool".into(),
+            (None, None) => "default".into(),
+        },
+        /// True if writes are refused.
+        read_only: bool,
+        /// True if only one client at a time may use it.
+        #[serde(default)]
+        exclusive: bool,
+        /// Timing of deduplication: `inline`, `offline` or `hybrid`.
+        #[serde(default)]
+        timing: String = timing.timing.to_string(),
+        /// Origin of the timing: `default` or `volume`.
+        #[serde(default)]
+        timing_source: String = if volume.timing.is_some() { "volume".into() } else { "default".into() },
+        /// Performance goal for its clients, as it is written on the command line.
+        #[serde(default)]
+        goal: String = volume.goal.to_string(),
+        /// Setting whether a pass leaves its duplicates if a run would be split: `on`, `off` or `auto`.
+        #[serde(default)]
+        keep_runs: String = volume.keep_runs.to_string(),
+        /// Controller that chooses the mode if the timing is hybrid: `forecast` or `paper`.
+        #[serde(default)]
+        controller: String = volume.controller.to_string(),
+        /// Performance that its clients get, and the mode that follows from it.
+        #[serde(default)]
+        timing_state: TimingReport = TimingReport::new(timing, volume.goal),
+        /// Clients connected to it.
+        clients: usize = clients,
+        /// Mapped, non-zero blocks of the volume.
+        logical_blocks_used: u64 = engine.held_by(volume),
+        /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
+        #[serde(default)]
+        shared_percent: Option<f64> = shared.map(|shared| ppm_percent(shared.ppm)),
+        /// Standard error of `shared_percent` in percentage points; 0: all blocks were examined.
+        #[serde(default)]
+        shared_error_percent: Option<f64> = shared.map(|shared| ppm_percent(shared.error_ppm)),
+        /// Counts of its writes.
+        #[serde(default)]
+        writes: WritesReport = WritesReport::new(volume.writes),
     }
 }
 
-/// Regions that readers found scattered, and the blocks moved for defragmentation and garbage collection.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct DefragReport {
-    /// Bytes that may be moved in a day: 0 if nothing is moved, none if the limit follows the written bytes.
-    pub bytes_per_day: Option<u64>,
-    /// Scattered regions that have not been examined, plus one while blocks are being moved.
-    pub noted_regions: u64,
-    /// Regions that were put in order since the pool was opened.
-    pub regions: u64,
-    /// Regions that were given up since the pool was opened: there was no place for them, or they could not be read.
-    pub given_up_regions: u64,
-    /// Blocks that defragmentation has moved since the pool was opened.
-    pub moved_blocks: u64,
-    /// Blocks that may be moved now.
-    pub allowance_blocks: u64,
-    /// Scattered regions that wait until containers have been emptied.
-    #[serde(default)]
-    pub waiting_regions: u64,
-    /// Containers of which every slot is free.
-    #[serde(default)]
-    pub empty_containers: u64,
-    /// Containers that garbage collection has emptied since the pool was opened.
-    #[serde(default)]
-    pub emptied_containers: u64,
-    /// Blocks that were moved to empty containers since the pool was opened.
-    #[serde(default)]
-    pub emptied_blocks: u64,
+report! {
+    /// Replicas of blocks that reads found scattered. The space for them is that of a server with `memory` bytes, independent of this command's memory.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ReplicasReport from (status: &ReplicateStatus, engine: &Engine, memory: u64) where {
+        let served = MemoryPartition::new(memory, engine.geometry(), u32::MAX);
+        let known = (status.budget_bytes, status.most_copied);
+        let space = served.map_or(known, |partition| engine.replicas_space(&partition.limits));
+    } {
+        /// Bytes that replicas may take, as far as there is memory for the table of that many.
+        budget_bytes: u64 = space.0,
+        /// Budget that was set, in bytes, if any was.
+        set_bytes: Option<u64> = engine.replicas_budget(),
+        /// Blocks of the data that are replicas.
+        blocks: u64 = status.replicas,
+        /// Reads that are noted, to be put in order when the pool is idle.
+        noted_reads: u64 = status.noted,
+        /// Runs of blocks whose reads are counted, to find popular ones.
+        #[serde(default)]
+        popular_runs: u64 = status.popular,
+        /// Popular blocks that get ten copies, at most: as many as budget and memory have space for.
+        #[serde(default)]
+        popular_blocks_most: u64 = space.1,
+        /// Popular blocks that have copies, or are to have them.
+        #[serde(default)]
+        popular_blocks: u64 = status.copied,
+        /// Popular blocks that have all ten copies.
+        #[serde(default)]
+        popular_blocks_copied: u64 = status.fully_copied,
+        /// Blocks that replicas were made of since the pool was opened.
+        made_blocks: u64 = status.made,
+        /// Replicas dropped since the pool was opened.
+        dropped_blocks: u64 = status.dropped,
+        /// Blocks that reads got from replicas since the pool was opened.
+        read_blocks: u64 = status.read,
+        /// Reads served from another place than the slot because blocks follow each other there, on an HDD.
+        #[serde(default)]
+        reads_in_order: u64 = status.places.in_order,
+        /// Reads served from another place because a read in flight was beside it, on an HDD.
+        #[serde(default)]
+        reads_beside: u64 = status.places.beside,
+        /// Reads served from another place because it was nearer to the heads, on an HDD.
+        #[serde(default)]
+        reads_nearer: u64 = status.places.nearer,
+        /// Blocks that were read from other slots with the same content, which the index named.
+        #[serde(default)]
+        hinted_blocks: u64 = status.places.hinted,
+        /// Blocks that were read from copies in scratch zones.
+        #[serde(default)]
+        copied_blocks: u64 = status.places.copies,
+        /// Blocks whose content at such a place was wrong, and that were read from their own slots.
+        #[serde(default)]
+        wrong_blocks: u64 = status.places.wrong,
+    }
 }
 
-impl DefragReport {
-    fn new(status: &DefragStatus, collect: &GcStatus) -> DefragReport {
-        DefragReport {
-            bytes_per_day: match status.defrag {
-                DefragSetting::Auto => None,
-                DefragSetting::Off => Some(0),
-                DefragSetting::PerDay(bytes) => Some(bytes),
-            },
-            noted_regions: status.noted_regions,
-            regions: status.regions,
-            given_up_regions: status.given_up_regions,
-            moved_blocks: status.moved_blocks,
-            allowance_blocks: status.allowance_blocks,
-            waiting_regions: status.waiting_regions,
-            empty_containers: collect.empty_containers,
-            emptied_containers: collect.emptied_containers,
-            emptied_blocks: collect.moved_blocks,
-        }
+report! {
+    /// Regions that readers found scattered, and the blocks moved for defragmentation and garbage collection.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct DefragReport from (status: &DefragStatus, gc: &GcStatus) {
+        /// Bytes that may be moved in a day: 0 if nothing is moved, none if the limit follows the written bytes.
+        bytes_per_day: Option<u64> = match status.defrag {
+            DefragSetting::Auto => None,
+            DefragSetting::Off => Some(0),
+            DefragSetting::PerDay(bytes) => Some(bytes),
+        },
+        /// Scattered regions that have not been examined, plus one while blocks are being moved.
+        noted_regions: u64,
+        /// Regions that were put in order since the pool was opened.
+        regions: u64,
+        /// Regions that were given up since the pool was opened: there was no place for them, or they could not be read.
+        given_up_regions: u64,
+        /// Blocks that defragmentation has moved since the pool was opened.
+        moved_blocks: u64,
+        /// Blocks that may be moved now.
+        allowance_blocks: u64,
+        /// Scattered regions that wait until containers have been emptied.
+        #[serde(default)]
+        waiting_regions: u64,
+        /// Containers of which every slot is free.
+        #[serde(default)]
+        empty_containers: u64 = gc.empty_containers,
+        /// Containers that garbage collection has emptied since the pool was opened.
+        #[serde(default)]
+        emptied_containers: u64 = gc.emptied_containers,
+        /// Blocks that were moved to empty containers since the pool was opened.
+        #[serde(default)]
+        emptied_blocks: u64 = gc.moved_blocks,
     }
 }
 
@@ -527,91 +489,6 @@ impl Report {
         let is_being_opened = self.mode == mode_name(Mode::Recovering) && !self.needs_recovery;
         anyhow::ensure!(!is_being_opened, BEING_OPENED);
         Ok(())
-    }
-
-    /// Collects the engine's figures now; `memory` is the limit and its origin, `clients` counts those of a volume.
-    pub fn new(engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) -> Report {
-        let status = engine.status();
-        let held = status.held;
-        let volumes = engine.volumes().map(|volume| VolumeReport {
-            name: volume.name.clone(),
-            size_bytes: volume.size,
-            policy: engine.policy_of(volume).to_string(),
-            policy_source: match (volume.policy, engine.pool_policy()) {
-                (Some(_), _) => "volume".into(),
-                (None, Some(_)) => "pool".into(),
-                (None, None) => "default".into(),
-            },
-            read_only: volume.read_only,
-            exclusive: volume.exclusive,
-            timing: engine.timing_of(volume).timing.to_string(),
-            timing_source: if volume.timing.is_some() { "volume".into() } else { "default".into() },
-            goal: volume.goal.to_string(),
-            keep_runs: volume.keep_runs.to_string(),
-            controller: volume.controller.to_string(),
-            timing_state: TimingReport::new(engine, volume),
-            clients: clients(volume.id),
-            logical_blocks_used: engine.held_by(volume),
-            shared_percent: engine.shared_of(volume).map(|shared| ppm_percent(shared.ppm)),
-            shared_error_percent: engine.shared_of(volume).map(|shared| ppm_percent(shared.error_ppm)),
-            writes: WritesReport::new(volume.writes),
-        });
-        Report {
-            version: VERSION,
-            capacity_bytes: status.capacity_bytes,
-            logical_blocks_used: held.mapped,
-            leaving_blocks: held.leaving,
-            data_blocks_used: held.data,
-            redirected_blocks: held.redirected(),
-            overhead_blocks_used: status.overhead_blocks_used,
-            data_percent: whole_percent(held.data, status.capacity_bytes / 4096),
-            metadata_percent: whole_percent(status.metadata_blocks_used, status.metadata_blocks),
-            metadata_bytes: status.metadata_blocks.saturating_mul(4096),
-            refuses_new: status.refuses_new.map_or("", full_name).into(),
-            pending_blocks: status.pending_blocks,
-            discarded_blocks: status.discarded_blocks,
-            index_filled_percent: status.index_filled_ppm.map_or(100, |ppm| u64::from(ppm / 10_000)),
-            unmerged_entries: status.unmerged_entries,
-            buffered_entries: status.buffered_entries,
-            metadata: MetadataReport::new(engine),
-            saving_percent: saved_percent(held.mapped + held.leaving, held.data.saturating_sub(held.copies)),
-            saving_is_at_least: !held.is_leaving_known,
-            memory_bytes: status.memory_bytes,
-            memory_cap_bytes: memory.0,
-            second_copies_above: engine.second_copies_above(),
-            second_copies: status.second_copies,
-            index_copy: engine.index_copy().to_string(),
-            replicas: ReplicasReport::new(engine, &status.replicate, memory.0),
-            defrag: DefragReport::new(&status.defrag, &status.gc),
-            device: DeviceReport::new(&status),
-            memory_source: memory.1.name().into(),
-            memory_resizing: engine.is_resizing(),
-            cache: CacheReport::new(engine),
-            mode: mode_name(status.mode).into(),
-            needs_recovery: false,
-            failure: status.failure.map(|failure| failure_text(failure).into()),
-            host_full: false,
-            damaged_blocks_found: status.damaged_blocks_found,
-            repaired_blocks: status.repaired_blocks,
-            damages_left: status.damages_left,
-            scrub: ScrubReport::new(&status.scrub),
-            dedup: DedupReport::new(&status.dedup, engine.dedup_verify()),
-            relocate: RelocateReport::new(&status.relocate, engine.relocate_schedule()),
-            throttle: ThrottleReport::new(&status.throttle, engine.pass_throttle()),
-            damages: engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
-            pool_policy: engine.pool_policy().map(|policy| policy.to_string()),
-            writes: WritesReport::new(engine.write_counts()),
-            reads: engine.read_counts().into(),
-            latency: LatencyReport::new(&Latencies::default()),
-            index_prefetch: engine.index_prefetch_counts().into(),
-            disk_index: DiskIndexReport::new(engine.disk_index_status()),
-            flash: FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
-            addresses: Vec::new(),
-            tls: tls::Mode::Off.to_string(),
-            ephemeral: false,
-            opened: None,
-            volumes: volumes.collect(),
-        }
     }
 }
 

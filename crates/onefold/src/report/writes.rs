@@ -1,124 +1,135 @@
 //! Report of requests in `status`: the counters of docs/counters.md, as JSON and for people.
 
-use engine::{IndexPrefetchCounts, ReadCounts, Removed, WriteCounts};
+use engine::{IndexPrefetchCounts, ReadCounts, Removed, WhatIf, WriteCounts};
 use serde::{Deserialize, Serialize};
 
+use crate::report::define::report;
 use crate::report::share::whole_percent;
 
-/// Counts of writes since the pool was opened.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WritesReport {
-    /// Write requests.
-    pub requests: u64,
-    /// Further writes, which were carried out as a part of one of `requests`.
-    #[serde(default)]
-    pub coalesced_requests: u64,
-    /// Writes by their size.
-    #[serde(default)]
-    pub sizes: SizesReport,
-    /// Writes that were looked up, by category.
-    pub categories: CategoriesReport,
-    /// Blocks that got a slot of their own.
-    pub written_blocks: u64,
-    /// Blocks of zeroes.
-    pub zero_blocks: u64,
-    /// Blocks that were not written because their content was known.
-    pub removed_blocks: u64,
-    /// Removed blocks in percent of removed and written ones: the part of the written data that is saved.
-    #[serde(default)]
-    pub removed_percent: u64,
-    /// Writes of which nothing was left to write.
-    pub removed_requests: u64,
-    /// Blocks that were rewritten with the content that they had.
-    pub unchanged_blocks: u64,
-    /// Blocks that were looked up and found in another slot.
-    #[serde(default)]
-    pub index_hits: u64,
-    /// Blocks that were looked up and found neither in another slot nor in the same request.
-    #[serde(default)]
-    pub index_misses: u64,
-    /// Blocks and requests that other policies would have removed.
-    pub what_if: WhatIfReport,
+report! {
+    /// Counts of writes since the pool was opened.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct WritesReport from (counts: WriteCounts) {
+        /// Write requests.
+        requests: u64,
+        /// Further writes, which were carried out as a part of one of `requests`.
+        #[serde(default)]
+        coalesced_requests: u64,
+        /// Writes by their size.
+        #[serde(default)]
+        sizes: SizesReport = SizesReport::new(counts.sizes),
+        /// Writes that were looked up, by category.
+        categories: CategoriesReport = CategoriesReport::new(counts.categories),
+        /// Blocks that got a slot of their own.
+        written_blocks: u64,
+        /// Blocks of zeroes.
+        zero_blocks: u64,
+        /// Blocks that were not written because their content was known.
+        removed_blocks: u64 = counts.removed.blocks,
+        /// Removed blocks in percent of removed and written ones: the part of the written data that is saved.
+        #[serde(default)]
+        removed_percent: u64 = whole_percent(counts.removed.blocks, counts.removed.blocks + counts.written_blocks),
+        /// Writes of which nothing was left to write.
+        removed_requests: u64 = counts.removed.requests,
+        /// Blocks that were rewritten with the content that they had.
+        unchanged_blocks: u64,
+        /// Blocks that were looked up and found in another slot.
+        #[serde(default)]
+        index_hits: u64,
+        /// Blocks that were looked up and found neither in another slot nor in the same request.
+        #[serde(default)]
+        index_misses: u64,
+        /// Blocks and requests that other policies would have removed.
+        what_if: WhatIfReport = WhatIfReport::new(counts.what_if),
+    }
 }
 
-/// Requests by the blocks of 4096 bytes that they touch.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct SizesReport {
-    /// One block.
-    pub to_4k: u64,
-    /// Two blocks.
-    pub to_8k: u64,
-    /// Up to 4 blocks.
-    pub to_16k: u64,
-    /// Up to 8 blocks.
-    pub to_32k: u64,
-    /// Up to 16 blocks.
-    pub to_64k: u64,
-    /// More than 16 blocks.
-    pub larger: u64,
+report! {
+    /// Requests by the blocks of 4096 bytes that they touch.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct SizesReport from (sizes: [u64; 6]) {
+        /// One block.
+        to_4k: u64 = sizes[0],
+        /// Two blocks.
+        to_8k: u64 = sizes[1],
+        /// Up to 4 blocks.
+        to_16k: u64 = sizes[2],
+        /// Up to 8 blocks.
+        to_32k: u64 = sizes[3],
+        /// Up to 16 blocks.
+        to_64k: u64 = sizes[4],
+        /// More than 16 blocks.
+        larger: u64 = sizes[5],
+    }
+    named u64
 }
 
-/// Requests by POD's categories.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct CategoriesReport {
-    /// No category: no block was known.
-    pub unknown: u64,
-    /// I: known as a whole, sequential on disk.
-    pub sequential: u64,
-    /// II: less known than the threshold.
-    pub scattered: u64,
-    /// III: at least the threshold known.
-    pub partial: u64,
+report! {
+    /// Requests by POD's categories.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct CategoriesReport from (categories: [u64; 4]) {
+        /// No category: no block was known.
+        unknown: u64 = categories[0],
+        /// I: known as a whole, sequential on disk.
+        sequential: u64 = categories[1],
+        /// II: less known than the threshold.
+        scattered: u64 = categories[2],
+        /// III: at least the threshold known.
+        partial: u64 = categories[3],
+    }
+    named u64
 }
 
-/// Blocks and requests that policies would have removed, each with its default threshold.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WhatIfReport {
-    /// Removed by `native`: nothing.
-    pub native: RemovedReport,
-    /// Removed by `full`.
-    pub full: RemovedReport,
-    /// Removed by `select`.
-    pub select: RemovedReport,
-    /// Removed by `idedup`.
-    pub idedup: RemovedReport,
+report! {
+    /// Blocks and requests that policies would have removed, each with its default threshold.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct WhatIfReport from (what_if: WhatIf) where {
+        let WhatIf { full, select, idedup } = what_if;
+    } {
+        /// Removed by `native`: nothing.
+        native: RemovedReport = RemovedReport::default(),
+        /// Removed by `full`.
+        full: RemovedReport = RemovedReport::new(full),
+        /// Removed by `select`.
+        select: RemovedReport = RemovedReport::new(select),
+        /// Removed by `idedup`.
+        idedup: RemovedReport = RemovedReport::new(idedup),
+    }
+    named RemovedReport
 }
 
-/// Blocks and requests that need not be written.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemovedReport {
-    /// Blocks that were removed.
-    pub blocks: u64,
-    /// Requests of which nothing was left to write.
-    pub requests: u64,
+report! {
+    /// Blocks and requests that need not be written.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct RemovedReport of Removed {
+        /// Blocks that were removed.
+        blocks: u64,
+        /// Requests of which nothing was left to write.
+        requests: u64,
+    }
 }
 
-/// Counts of reads since the pool was opened.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadsReport {
-    /// Reads that were answered with data.
-    pub requests: u64,
-    /// Reads for which something was read from the store.
-    pub from_device: u64,
-    /// Reads of the store for these requests.
-    pub device_reads: u64,
-    /// Requests that took more than one read of the store.
-    pub split: u64,
-    /// Blocks read ahead of sequential readers.
-    #[serde(default)]
-    pub ahead_blocks: u64,
-    /// Blocks read ahead that were used.
-    #[serde(default)]
-    pub ahead_used: u64,
-    /// Blocks between those read ahead that were read over.
-    #[serde(default)]
-    pub ahead_gaps: u64,
-}
-
-impl From<ReadCounts> for ReadsReport {
-    fn from(counts: ReadCounts) -> ReadsReport {
-        let ReadCounts { requests, from_device, device_reads, split, ahead_blocks, ahead_used, ahead_gaps } = counts;
-        ReadsReport { requests, from_device, device_reads, split, ahead_blocks, ahead_used, ahead_gaps }
+report! {
+    /// Counts of reads since the pool was opened.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ReadsReport of ReadCounts {
+        /// Reads that were answered with data.
+        requests: u64,
+        /// Reads for which something was read from the store.
+        from_device: u64,
+        /// Reads of the store for these requests.
+        device_reads: u64,
+        /// Requests that took more than one read of the store.
+        split: u64,
+        /// Blocks read ahead of sequential readers.
+        #[serde(default)]
+        ahead_blocks: u64,
+        /// Blocks read ahead that were used.
+        #[serde(default)]
+        ahead_used: u64,
+        /// Blocks between those read ahead that were read over.
+        #[serde(default)]
+        ahead_gaps: u64,
     }
 }
 
@@ -136,25 +147,22 @@ impl ReadsReport {
     }
 }
 
-/// Counts of digests that were put into the index because a block beside theirs was found.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-pub struct IndexPrefetchReport {
-    /// Summary pages that were walked.
-    pub pages: u64,
-    /// Reads of the store for these pages.
-    pub loads: u64,
-    /// Entries that the index took.
-    pub entries: u64,
-    /// Entries of these that a write found.
-    pub hits: u64,
-    /// Hits for each read of the store.
-    pub hits_per_load: f64,
-}
-
-impl From<IndexPrefetchCounts> for IndexPrefetchReport {
-    fn from(counts: IndexPrefetchCounts) -> IndexPrefetchReport {
-        let IndexPrefetchCounts { pages, loads, entries, hits } = counts;
-        IndexPrefetchReport { pages, loads, entries, hits, hits_per_load: hits as f64 / loads.max(1) as f64 }
+report! {
+    /// Counts of digests that were put into the index because a block beside theirs was found.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+    pub struct IndexPrefetchReport from (counts: IndexPrefetchCounts) where {
+        let IndexPrefetchCounts { loads, hits, pages: _, entries: _ } = counts;
+    } {
+        /// Summary pages that were walked.
+        pages: u64,
+        /// Reads of the store for these pages.
+        loads: u64,
+        /// Entries that the index took.
+        entries: u64,
+        /// Entries of these that a write found.
+        hits: u64,
+        /// Hits for each read of the store.
+        hits_per_load: f64 = hits as f64 / loads.max(1) as f64,
     }
 }
 
@@ -172,40 +180,7 @@ impl IndexPrefetchReport {
     }
 }
 
-impl From<Removed> for RemovedReport {
-    fn from(removed: Removed) -> RemovedReport {
-        RemovedReport { blocks: removed.blocks, requests: removed.requests }
-    }
-}
-
 impl WritesReport {
-    /// Converts the engine's counts to the report.
-    pub fn new(counts: WriteCounts) -> WritesReport {
-        let [unknown, sequential, scattered, partial] = counts.categories;
-        let [to_4k, to_8k, to_16k, to_32k, to_64k, larger] = counts.sizes;
-        let what_if = WhatIfReport {
-            native: RemovedReport::default(),
-            full: counts.what_if.full.into(),
-            select: counts.what_if.select.into(),
-            idedup: counts.what_if.idedup.into(),
-        };
-        WritesReport {
-            requests: counts.requests,
-            coalesced_requests: counts.coalesced_requests,
-            sizes: SizesReport { to_4k, to_8k, to_16k, to_32k, to_64k, larger },
-            categories: CategoriesReport { unknown, sequential, scattered, partial },
-            written_blocks: counts.written_blocks,
-            zero_blocks: counts.zero_blocks,
-            removed_blocks: counts.removed.blocks,
-            removed_percent: whole_percent(counts.removed.blocks, counts.removed.blocks + counts.written_blocks),
-            removed_requests: counts.removed.requests,
-            unchanged_blocks: counts.unchanged_blocks,
-            index_hits: counts.index_hits,
-            index_misses: counts.index_misses,
-            what_if,
-        }
-    }
-
     /// Formats the counts as lines for people; empty if there were no writes.
     pub fn text(&self) -> String {
         if self.requests == 0 {
