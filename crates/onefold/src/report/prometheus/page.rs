@@ -1,0 +1,190 @@
+//! Generator of the table of metrics in docs/counters.md, so that the page cannot differ from the program; and the figures that are no metrics.
+//!
+//! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` writes the table; without it the test compares.
+
+use serde_json::Value;
+
+use crate::report::prometheus::metrics::{OF_POOL, OF_VOLUME};
+use crate::report::prometheus::{Kind, Metric};
+use crate::report::text::tests::report;
+
+/// Path of the page, from the crate.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
+
+/// Head of the table, which ends with an empty line.
+const HEAD: &str = "| metric | type | labels besides `pool` | figure |\n|---|---|---|---|\n";
+
+/// Figures of `status --json` that are no metrics, with all below them, by the reason.
+const NO_METRICS: &[(&str, &[&str])] = &[
+    ("version of the format", &["version"]),
+    (
+        "settings and names",
+        &[
+            "addresses",
+            "cache.is_set",
+            "cache.key",
+            "cache.setting",
+            "dedup.verify",
+            "defrag.bytes_per_day",
+            "device.set",
+            "ephemeral",
+            "flash.budget_bytes_per_day",
+            "flash.endurance_bytes",
+            "flash.path",
+            "flash.policy",
+            "index_copy",
+            "memory_source",
+            "pool_policy",
+            "relocate.by_itself",
+            "replicas.set_bytes",
+            "second_copies_above",
+            "throttle.policy",
+            "tls",
+            "volumes[].controller",
+            "volumes[].exclusive",
+            "volumes[].goal",
+            "volumes[].keep_runs",
+            "volumes[].name",
+            "volumes[].policy",
+            "volumes[].policy_source",
+            "volumes[].timing",
+            "volumes[].timing_source",
+        ],
+    ),
+    (
+        "consequences of the kind of the disk, which is a metric, and of settings",
+        &[
+            "device.gap_blocks",
+            "device.kind",
+            "device.reads_in_flight",
+            "device.window_blocks",
+            "flash.life_days_at_budget",
+            "volumes[].timing_state.may_change",
+        ],
+    ),
+    (
+        "figures that follow from metrics",
+        &[
+            "cache.index_hits",
+            "cache.index_misses",
+            "flash.filled_places",
+            "flash.places",
+            "index_prefetch.hits_per_load",
+            "volumes[].writes.removed_percent",
+            "writes.removed_percent",
+        ],
+    ),
+    ("lists and sentences", &["cache.history", "damages", "flash.reason"]),
+    (
+        "details of a job whose state and progress are metrics",
+        &["dedup.backlog", "dedup.short_of_space", "relocate.kept", "relocate.short_of_space"],
+    ),
+];
+
+/// Row of the table.
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    labels: Vec<&'static str>,
+    /// Path of the figure in `status --json`; the value of a label stands there as the label's name in capitals.
+    path: String,
+}
+
+impl Row {
+    /// Reads the figure of a metric. `part` is the path of the list that the figure is in, with the label of its items.
+    fn new<Part>(metric: &Metric<Part>, part: Option<(&str, &'static str)>) -> Row {
+        let &Metric { name, kind, help, figure, .. } = metric;
+        let (path, shape) = figure.split_once('[').unwrap_or((figure, "as it is ]"));
+        let (shape, inner) = shape.split_once(']').expect("the shape ends");
+        let shape: Vec<&str> = shape.split_whitespace().collect();
+        let (label, path) = match shape[..] {
+            ["as", ..] => (None, path.into()),
+            [label, "of", ..] => (Some(label), path.into()),
+            [label] => (Some(label), format!("{path}.{}{inner}", label.to_uppercase())),
+            _ => unreachable!("{figure} has a shape that is not documented"),
+        };
+        let path = part.map_or(path.clone(), |(list, _)| format!("{list}.{path}"));
+        let labels = part.map(|(_, label)| label).into_iter().chain(label).collect();
+        Row { name, kind, help, labels, path }
+    }
+
+    fn text(&self) -> String {
+        let labels: Vec<String> = self.labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{}` | {} | {} | `{}` |\n", self.name, self.kind.name(), labels.join(", "), self.path)
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let of_pool = OF_POOL.iter().map(|metric| Row::new(metric, None));
+    let of_volume = OF_VOLUME.iter().map(|metric| Row::new(metric, Some(("volumes[]", "volume"))));
+    of_pool.chain(of_volume).collect()
+}
+
+/// Lists the paths of all figures below one.
+fn figures(path: &str, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                figures(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, value, found);
+            }
+        }
+        Value::Array(items) if matches!(items.first(), Some(Value::Object(_))) => {
+            figures(&format!("{path}[]"), &items[0], found);
+        }
+        _ => found.push(path.into()),
+    }
+}
+
+/// Returns true if `figure` is the one at `path`, or below it. Capitals in the path stand for any name.
+fn is_of(figure: &str, path: &str) -> bool {
+    let mut steps = figure.split('.');
+    path.split('.')
+        .all(|wanted| steps.next().is_some_and(|step| step == wanted || wanted.chars().all(char::is_uppercase)))
+}
+
+#[test]
+fn metrics_are_those_of_the_page() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let start = page.find(HEAD).expect("the page has the table") + HEAD.len();
+    let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1);
+    let table: String = rows().iter().map(Row::text).collect();
+    if std::env::var_os("ONEFOLD_WRITE_REFERENCE").is_some() {
+        std::fs::write(PAGE, format!("{}{table}{}", &page[..start], &page[end..])).unwrap();
+    } else {
+        let same = page[start..end] == table;
+        assert!(
+            same,
+            "docs/counters.md differs from the metrics: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics rewrites it"
+        );
+    }
+}
+
+#[test]
+fn names_of_metrics_are_told_apart_and_say_what_kind_they_are() {
+    let rows = rows();
+    for (number, Row { name, kind, help, .. }) in rows.iter().enumerate() {
+        assert!(rows[..number].iter().all(|other| other.name != *name), "{name} is there twice");
+        assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        assert!(help.ends_with('.') && !help.contains(['\\', '\n']), "{name}: {help}");
+    }
+}
+
+#[test]
+fn figures_of_the_status_are_metrics_or_have_a_reason_why_not() {
+    let mut all = Vec::new();
+    figures("", &serde_json::to_value(report(1)).unwrap(), &mut all);
+    let metrics: Vec<String> = rows().into_iter().map(|row| row.path).collect();
+    let others: Vec<(&str, &str)> =
+        NO_METRICS.iter().flat_map(|(reason, paths)| paths.iter().map(move |path| (*path, *reason))).collect();
+    for figure in &all {
+        let is_metric = metrics.iter().any(|path| is_of(figure, path));
+        match others.iter().find(|(path, _)| is_of(figure, path)) {
+            None => assert!(is_metric, "{figure} is no metric: give it a row in metrics.rs, or a reason in NO_METRICS"),
+            Some((_, reason)) => assert!(!is_metric, "{figure} is a metric, although it is of the {reason}"),
+        }
+    }
+    for path in metrics.iter().map(String::as_str).chain(others.iter().map(|(path, _)| *path)) {
+        assert!(all.iter().any(|figure| is_of(figure, path)), "{path} is not in the status");
+    }
+}
