@@ -2,6 +2,50 @@
 
 use core::ops::{AddAssign, Sub};
 
+/// Counts that are added to others of their type.
+trait Count {
+    /// Adds each figure of `more`.
+    fn add(&mut self, more: Self);
+}
+
+impl Count for u64 {
+    #[inline]
+    fn add(&mut self, more: u64) {
+        *self += more;
+    }
+}
+
+impl<const N: usize> Count for [u64; N] {
+    #[inline]
+    fn add(&mut self, more: [u64; N]) {
+        self.iter_mut().zip(&more).for_each(|(count, more)| *count += more);
+    }
+}
+
+/// Defines counts whose fields are all added by `+=`.
+macro_rules! counts {
+    ($(#[$attribute:meta])* pub struct $counts:ident { $($(#[$of_field:meta])* pub $field:ident: $type:ty,)+ }) => {
+        $(#[$attribute])*
+        pub struct $counts {
+            $($(#[$of_field])* pub $field: $type,)+
+        }
+
+        impl Count for $counts {
+            #[inline]
+            fn add(&mut self, more: $counts) {
+                $(self.$field.add(more.$field);)+
+            }
+        }
+
+        impl AddAssign for $counts {
+            #[inline]
+            fn add_assign(&mut self, more: $counts) {
+                self.add(more);
+            }
+        }
+    };
+}
+
 /// Counts of the engine's work since it was made, to judge the cost of requests. Nothing here depends on time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -65,52 +109,56 @@ impl PagesWritten {
     }
 }
 
-/// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is the unit that the engine
-/// takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WriteCounts {
-    /// Requests that were carried out.
-    pub requests: u64,
-    /// Writes that arrived together with another one and were carried out as a part of its request.
-    pub coalesced_requests: u64,
-    /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
-    pub sizes: [u64; 6],
-    /// Requests that were looked up, by [`crate::dedup::policy::Category`], in its order.
-    pub categories: [u64; 4],
-    /// Blocks that got a slot of their own.
-    pub written_blocks: u64,
-    /// Blocks of zeroes.
-    pub zero_blocks: u64,
-    /// Blocks that were not written because their content was known, and requests that wrote nothing and had at least one such block.
-    pub removed: Removed,
-    /// Blocks that were rewritten with the same content: kept unchanged, or shared with the slot that they mapped to, as a merge found.
-    pub unchanged_blocks: u64,
-    /// Blocks that were looked up and found in another slot, through the index.
-    pub index_hits: u64,
-    /// Blocks that were looked up and found neither in the index nor in the same request.
-    pub index_misses: u64,
-    /// Blocks and requests that other policies would have removed, of those looked up.
-    pub what_if: WhatIf,
+counts! {
+    /// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is the unit that the engine
+    /// takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct WriteCounts {
+        /// Requests that were carried out.
+        pub requests: u64,
+        /// Writes that arrived together with another one and were carried out as a part of its request.
+        pub coalesced_requests: u64,
+        /// Requests by the blocks that they touch: 1, 2, up to 4, 8 and 16, more.
+        pub sizes: [u64; 6],
+        /// Requests that were looked up, by [`crate::dedup::policy::Category`], in its order.
+        pub categories: [u64; 4],
+        /// Blocks that got a slot of their own.
+        pub written_blocks: u64,
+        /// Blocks of zeroes.
+        pub zero_blocks: u64,
+        /// Blocks that were not written because their content was known, and requests that wrote nothing and had at least one such block.
+        pub removed: Removed,
+        /// Blocks that were rewritten with the same content: kept unchanged, or shared with the slot that they mapped to, as a merge found.
+        pub unchanged_blocks: u64,
+        /// Blocks that were looked up and found in another slot, through the index.
+        pub index_hits: u64,
+        /// Blocks that were looked up and found neither in the index nor in the same request.
+        pub index_misses: u64,
+        /// Blocks and requests that other policies would have removed, of those looked up.
+        pub what_if: WhatIf,
+    }
 }
 
-/// Counts of read requests since the pool was opened. A request is the unit that the engine takes at once. Each figure is defined in
-/// docs/counters.md.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReadCounts {
-    /// Requests that were answered with data.
-    pub requests: u64,
-    /// Requests for which something was read from the store.
-    pub from_device: u64,
-    /// Reads of the store for these requests.
-    pub device_reads: u64,
-    /// Requests that took more than one read.
-    pub split: u64,
-    /// Blocks that were read ahead of sequential readers.
-    pub ahead_blocks: u64,
-    /// Blocks that were read ahead and used.
-    pub ahead_used: u64,
-    /// Blocks between those read ahead that were read over.
-    pub ahead_gaps: u64,
+counts! {
+    /// Counts of read requests since the pool was opened. A request is the unit that the engine takes at once. Each figure is defined in
+    /// docs/counters.md.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct ReadCounts {
+        /// Requests that were answered with data.
+        pub requests: u64,
+        /// Requests for which something was read from the store.
+        pub from_device: u64,
+        /// Reads of the store for these requests.
+        pub device_reads: u64,
+        /// Requests that took more than one read.
+        pub split: u64,
+        /// Blocks that were read ahead of sequential readers.
+        pub ahead_blocks: u64,
+        /// Blocks that were read ahead and used.
+        pub ahead_used: u64,
+        /// Blocks between those read ahead that were read over.
+        pub ahead_gaps: u64,
+    }
 }
 
 /// Reads of a rotational store from another place than the slot that the map names: from the slot's replica, or from another slot with the same
@@ -140,42 +188,27 @@ pub struct ContentCounts {
     pub shared_blocks: u64,
 }
 
-impl AddAssign for ReadCounts {
-    fn add_assign(&mut self, more: ReadCounts) {
-        self.requests += more.requests;
-        self.from_device += more.from_device;
-        self.device_reads += more.device_reads;
-        self.split += more.split;
-        self.ahead_blocks += more.ahead_blocks;
-        self.ahead_used += more.ahead_used;
-        self.ahead_gaps += more.ahead_gaps;
+counts! {
+    /// Blocks and requests that a policy removes.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Removed {
+        /// Blocks.
+        pub blocks: u64,
+        /// Requests: writes without a block left to write.
+        pub requests: u64,
     }
 }
 
-/// Blocks and requests that a policy removes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Removed {
-    /// Blocks.
-    pub blocks: u64,
-    /// Requests: writes without a block left to write.
-    pub requests: u64,
-}
-
-/// Blocks and requests that the policies would have removed, each with its default threshold. (`native` removes nothing.)
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WhatIf {
-    /// Of `full`.
-    pub full: Removed,
-    /// Of `select`.
-    pub select: Removed,
-    /// Of `idedup`.
-    pub idedup: Removed,
-}
-
-impl AddAssign for Removed {
-    fn add_assign(&mut self, more: Removed) {
-        self.blocks += more.blocks;
-        self.requests += more.requests;
+counts! {
+    /// Blocks and requests that the policies would have removed, each with its default threshold. (`native` removes nothing.)
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct WhatIf {
+        /// Of `full`.
+        pub full: Removed,
+        /// Of `select`.
+        pub select: Removed,
+        /// Of `idedup`.
+        pub idedup: Removed,
     }
 }
 
@@ -183,23 +216,5 @@ impl WriteCounts {
     /// Returns the number of blocks that were written although their content was known.
     pub(crate) fn missed(&self) -> u64 {
         self.what_if.full.blocks.saturating_sub(self.removed.blocks)
-    }
-}
-
-impl AddAssign for WriteCounts {
-    fn add_assign(&mut self, more: WriteCounts) {
-        self.requests += more.requests;
-        self.coalesced_requests += more.coalesced_requests;
-        self.sizes.iter_mut().zip(&more.sizes).for_each(|(count, more)| *count += more);
-        self.categories.iter_mut().zip(&more.categories).for_each(|(count, more)| *count += more);
-        self.written_blocks += more.written_blocks;
-        self.zero_blocks += more.zero_blocks;
-        self.removed += more.removed;
-        self.unchanged_blocks += more.unchanged_blocks;
-        self.index_hits += more.index_hits;
-        self.index_misses += more.index_misses;
-        self.what_if.full += more.what_if.full;
-        self.what_if.select += more.what_if.select;
-        self.what_if.idedup += more.what_if.idedup;
     }
 }
