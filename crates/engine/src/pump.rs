@@ -7,6 +7,7 @@
 use crate::api::{Effect, Event, Nanos};
 use crate::engine::Engine;
 use crate::jobs::PumpPhase;
+use crate::pool::copy_access::CopyAccess;
 use crate::pool::state::{LoadSnapshot, Phase};
 
 /// Nanoseconds after which the engine syncs without a flush.
@@ -76,7 +77,7 @@ impl Engine {
             } else if !self.pool.state.untouched() {
                 self.step_jobs(&load);
                 self.repairs.step_copies(&mut self.pool, &load);
-                self.jobs.index_prefetch.step(&mut self.pool);
+                self.jobs.index_prefetch.step(&mut CopyAccess::new(&mut self.pool));
                 self.commit();
                 self.relieve_pressure();
                 self.pool.reserve_ahead();

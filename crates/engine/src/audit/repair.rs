@@ -344,7 +344,7 @@ impl Planner<'_, '_> {
         recovery.watermark = self.engine.pool.durable.superblock.watermark();
         let sizes = self.engine.pool.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
-        while let Some((offset, length)) = recovery.walk_window(&mut self.engine.pool, u64::MAX) {
+        while let Some((offset, length)) = recovery.walk_window(&self.engine.pool, u64::MAX) {
             let bytes = (self.medium.read)(offset, length as u32);
             // One block may be unreadable, and not be needed.
             match bytes.or_else(|| (self.medium.read)(offset, block as u32)) {
@@ -471,7 +471,7 @@ impl Planner<'_, '_> {
         for (number, record) in records.iter_mut().enumerate() {
             // Changes of a volume that is lost with its table are lost with it.
             record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
-            let (checks, makes_sense) = checks_of(&mut self.engine.pool, record, inlined, sizes, *watermark);
+            let (checks, makes_sense) = checks_of(&self.engine.pool, record, inlined, sizes, *watermark);
             let content = &mut self.medium.content;
             let holds = |check: &crate::recovery::Check| {
                 content(check.block * block).is_some_and(|found| !found.zero && found.digest == check.digest)

@@ -73,7 +73,7 @@ impl Engine {
             Purpose::Job(job, part) => {
                 let load = self.load();
                 let Engine { pool, repairs, jobs, .. } = self;
-                jobs.done(&mut JobContext { pool, repairs, load }, (job, part), &segments, result);
+                jobs.done(JobContext { pool, repairs, load }, (job, part), &segments, result);
             }
             Purpose::Superblock => {
                 if let Some(&Segment::Page(page)) = segments.first() {

@@ -5,11 +5,13 @@
 //! Ghosts that it has not fetched are forgotten with the next move, and on a restart.
 
 use crate::jobs::index_rebuild::note_summaries;
+use crate::jobs::job::CopyContext;
+use crate::pool::copy_access::CopyAccess;
 use alloc::collections::VecDeque;
 
 use crate::api::*;
-use crate::format::entry::{Slot, check_bits};
-use crate::jobs::job::{Job, JobContext, JobId};
+use crate::format::entry::Slot;
+use crate::jobs::job::{Job, JobId};
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
@@ -76,7 +78,7 @@ impl CacheWarmup {
     }
 
     /// Prefetches a block, if it is not in memory and a buffer is free; fails if a page for its digest is missing.
-    fn fetch_block(&mut self, pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
+    fn fetch_block(&mut self, pool: &mut CopyAccess<'_>, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
         let is_here =
             pool.in_memory(slot).is_some() || pool.memory.fills.contains_key(&slot) || repairs.is_repairing(slot);
         if is_here || self.is_fetching(slot) || !pool.durable.space.contains(slot) {
@@ -85,25 +87,20 @@ impl CacheWarmup {
         let Some((digest, _)) = pool.proven_digest(slot)? else { return Ok(()) };
         let place = self.reads.iter().position(Option::is_none);
         let Some(place) = place.filter(|_| !repairs.is_lost(slot, digest)) else { return Ok(()) };
-        let Some(buffer) = pool.memory.buffers.take() else {
+        let Some(buffer) = pool.free_buffer() else {
             self.blocks.clear();
             return Ok(());
         };
         self.reads[place] = Some((slot, buffer, digest));
         self.in_flight += 1;
-        let (offset, block) = (pool.slot_offset(slot), pool.durable.metadata.geometry.block());
-        pool.durable.metadata.io.begin(
-            IoOp::ReadBlocks,
-            offset,
-            block,
-            [Segment::Buffer(buffer)],
-            JobId::CacheWarmup.io(place),
-        );
+        pool.read_slots(slot, &[buffer], JobId::CacheWarmup.io(place));
         Ok(())
     }
 }
 
 impl Job for CacheWarmup {
+    type Work<'a> = CopyContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         !(self.blocks.is_empty() && self.leaves.is_empty())
     }
@@ -121,8 +118,8 @@ impl Job for CacheWarmup {
         false
     }
 
-    fn step(&mut self, work: &mut JobContext<'_>) {
-        let JobContext { pool, repairs, .. } = work;
+    fn step(&mut self, work: &mut CopyContext<'_>) {
+        let CopyContext { pool, repairs, .. } = work;
         self.waiting = None;
         for _ in 0..AT_ONCE - self.in_flight {
             let missing = if let Some(slot) = self.blocks.pop_front() {
@@ -141,23 +138,21 @@ impl Job for CacheWarmup {
                 continue;
             }
             self.waiting = Some(missing.key);
-            return pool.durable.metadata.load(missing, None);
+            return pool.load(missing);
         }
     }
 
-    fn done(&mut self, work: &mut JobContext<'_>, part: u32, _: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let pool = &mut *work.pool;
+    fn done(&mut self, work: &mut CopyContext<'_>, part: u32, _: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let pool = &mut work.pool;
         let (slot, buffer, digest) = self.reads[part as usize].take().expect("a fetch ends once");
         self.in_flight -= 1;
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // A failure is not reported: the next reader reads the block again.
         if !good || pool.in_memory(slot).is_some() {
-            return pool.memory.buffers.release(buffer);
+            return pool.release_buffer(buffer);
         }
-        pool.memory.buffers.set_check(buffer, check_bits(digest));
         self.fetched_blocks += 1;
-        pool.keep_cached(slot, buffer, Some(digest));
-        pool.release_evicted();
+        pool.keep_cached(slot, buffer, digest);
     }
 
     fn in_flight(&self) -> usize {

@@ -477,6 +477,8 @@ impl Counting {
 }
 
 impl Job for Census {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.in_progress.is_some()
     }

@@ -13,6 +13,8 @@
 //!
 //! Any failure of the flash ends its use until the pool is opened again: reads go to the store. No request waits for this job.
 
+use crate::jobs::job::CopyContext;
+use crate::pool::copy_access::CopyAccess;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -20,7 +22,7 @@ use super::Jobs;
 use crate::api::*;
 use crate::format::entry::Slot;
 use crate::format::flash::{Head, LogRecord};
-use crate::jobs::job::{Job, JobContext, JobId};
+use crate::jobs::job::{Job, JobId};
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -120,7 +122,7 @@ impl Jobs {
         if pool.has_flash() {
             self.flash = FlashCopies::new();
             self.flash.at = CopyStage::Read(0);
-            self.flash.go(pool);
+            self.flash.go(&mut CopyAccess::new(pool));
         }
     }
 }
@@ -134,14 +136,14 @@ impl Jobs {
     /// Stops the use of the flash. I/O in progress ends first.
     pub(crate) fn take_flash_away(&mut self, pool: &mut Pool) {
         if !self.flash.waits {
-            self.flash.stop(pool);
+            self.flash.stop(&mut CopyAccess::new(pool));
         }
     }
 }
 
 impl FlashCopies {
     /// Continues with the next operation, if that needs no turn.
-    fn go(&mut self, pool: &mut Pool) {
+    fn go(&mut self, pool: &mut CopyAccess<'_>) {
         self.is_stuck = false;
         let may_go_on = pool.state.phase() == Phase::Serving && !pool.state.read_only() && !pool.state.closes_early();
         if !may_go_on || pool.flash().is_none_or(|flash| flash.is_off()) {
@@ -155,7 +157,9 @@ impl FlashCopies {
                 self.is_stuck = true;
                 let asks = !pool.wants_checkpoint() && pool.checkpoint.in_progress.is_none();
                 pool.request_checkpoint_if(asks);
-                pool.wake_if(asks);
+                if asks {
+                    pool.wake();
+                }
             }
             CopyStage::Rewrite(page) => self.write_page(pool, page),
             CopyStage::Append => self.write_page(pool, self.next),
@@ -166,21 +170,21 @@ impl FlashCopies {
         }
     }
 
-    fn stop(&mut self, pool: &mut Pool) {
+    fn stop(&mut self, pool: &mut CopyAccess<'_>) {
         self.at = CopyStage::Off;
         if let Some(copy) = self.copy.take() {
-            copy.buffers.into_iter().for_each(|buffer| pool.memory.buffers.release(buffer));
+            copy.buffers.into_iter().for_each(|buffer| pool.release_buffer(buffer));
         }
     }
 
-    fn begin(&mut self, pool: &mut Pool, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
+    fn begin(&mut self, pool: &mut CopyAccess<'_>, op: IoOp, offset: u64, length: u64, segments: &[Segment]) {
         self.waits = true;
-        pool.durable.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), JobId::Flash.io(0));
+        pool.begin_on_flash(op, offset, length, segments, JobId::Flash.io(0));
     }
 
     // ---- the log ----
 
-    fn read_log(&mut self, pool: &mut Pool, page: u32) {
+    fn read_log(&mut self, pool: &mut CopyAccess<'_>, page: u32) {
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
         let (half, within) = (page / shape.half, page % shape.half);
         if half == 2 {
@@ -223,8 +227,8 @@ impl FlashCopies {
     }
 
     /// Ends the reading of the log: copies that may still be valid are read from flash from now on, and are recorded in the other half.
-    fn trust(&mut self, pool: &mut Pool) {
-        let changed = pool.durable.space.take_changed();
+    fn trust(&mut self, pool: &mut CopyAccess<'_>) {
+        let changed = pool.take_changed_containers();
         let mut held: Vec<(u32, u32, u16)> = Vec::new();
         let mut budget = None;
         if let Some((half, best)) = self.best.take() {
@@ -247,7 +251,7 @@ impl FlashCopies {
     }
 
     /// Begins to write all valid copies to the other half of the log.
-    fn begin_round(&mut self, pool: &mut Pool) {
+    fn begin_round(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(flash) = pool.flash() else { return };
         let filled = flash.places().filled();
         self.records = filled
@@ -259,10 +263,10 @@ impl FlashCopies {
     }
 
     /// Writes a page of the log, if there is memory for one.
-    fn write_page(&mut self, pool: &mut Pool, number: u32) {
+    fn write_page(&mut self, pool: &mut CopyAccess<'_>, number: u32) {
         let Some(flash) = pool.flash() else { return };
         let (log, (stamp, _), budget) = (flash.log(), flash.stamps(), flash.budget_left(pool.state.now()));
-        let Some(page) = pool.durable.metadata.pages.allocate() else {
+        let Some((page, bytes)) = pool.free_page() else {
             self.is_stuck = true;
             return;
         };
@@ -273,7 +277,7 @@ impl FlashCopies {
         };
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
         let head = Head { stamp, round: self.round, page: number, first_pages, budget };
-        log.write(pool.durable.metadata.pages.bytes_mut(page), &head, records);
+        log.write(bytes, &head, records);
         let block = pool.durable.metadata.geometry.block();
         if let Some(flash) = pool.flash_mut() {
             flash.counts().log_bytes += block;
@@ -283,7 +287,7 @@ impl FlashCopies {
     }
 
     /// Notes that the log is durable as it was written.
-    fn log_written(&mut self, pool: &mut Pool, is_new_round: bool) {
+    fn log_written(&mut self, pool: &mut CopyAccess<'_>, is_new_round: bool) {
         let Some(flash) = pool.flash_mut() else { return };
         flash.forgotten(core::mem::take(&mut self.forgets));
         self.at = CopyStage::Rest;
@@ -300,7 +304,7 @@ impl FlashCopies {
     }
 
     /// Appends the changes to the log, at most a page of them.
-    fn append(&mut self, pool: &mut Pool) {
+    fn append(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(flash) = pool.flash() else { return };
         let shape = flash.log().shape;
         if self.next == shape.half {
@@ -319,7 +323,7 @@ impl FlashCopies {
     // ---- copies ----
 
     /// Chooses the next operation, when none is in progress.
-    fn choose(&mut self, pool: &mut Pool) {
+    fn choose(&mut self, pool: &mut CopyAccess<'_>) {
         pool.follow_changed_containers();
         if self.copy.as_ref().is_some_and(|copy| copy.is_complete) && !self.is_still_so(pool) {
             self.give_up(pool);
@@ -346,7 +350,7 @@ impl FlashCopies {
         copy.generation == now
     }
 
-    fn choose_container(&mut self, pool: &mut Pool) {
+    fn choose_container(&mut self, pool: &mut CopyAccess<'_>) {
         if !pool.flash_is_trusted() {
             return;
         }
@@ -356,7 +360,7 @@ impl FlashCopies {
                 Ok(place) => place,
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.durable.metadata.load(missing, None);
+                    return pool.load(missing);
                 }
             };
             let at_once = pool.mutant(Mutant::EarlyPlace);
@@ -374,9 +378,9 @@ impl FlashCopies {
         }
     }
 
-    fn give_up(&mut self, pool: &mut Pool) {
+    fn give_up(&mut self, pool: &mut CopyAccess<'_>) {
         if let Some(copy) = self.copy.take() {
-            copy.buffers.into_iter().for_each(|buffer| pool.memory.buffers.release(buffer));
+            copy.buffers.into_iter().for_each(|buffer| pool.release_buffer(buffer));
             if let Some(flash) = pool.flash_mut() {
                 flash.give_up(copy.container);
             }
@@ -386,7 +390,7 @@ impl FlashCopies {
     }
 
     /// Reads a part of the container.
-    fn read_part(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
+    fn read_part(&mut self, pool: &mut CopyAccess<'_>, load: &LoadSnapshot) {
         let Some(copy) = &mut self.copy else { return };
         let slots = pool.durable.space.slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
@@ -407,19 +411,16 @@ impl FlashCopies {
             Err(missing) if pool.durable.failed_pages.contains(&missing.key) => return self.give_up(pool),
             Err(missing) => {
                 self.is_stuck = true;
-                return pool.durable.metadata.load(missing, None);
+                return pool.load(missing);
             }
         }
         copy.buffers.extend(core::iter::from_fn(|| pool.any_buffer()).take(count));
         if copy.buffers.len() < count {
-            copy.buffers.drain(..).for_each(|buffer| pool.memory.buffers.release(buffer));
+            copy.buffers.drain(..).for_each(|buffer| pool.release_buffer(buffer));
             self.is_stuck = true;
             return;
         }
-        let offset = pool.slot_offset(Slot(first));
-        let length = count as u64 * pool.durable.metadata.geometry.block();
-        let segments = copy.buffers.iter().copied().map(Segment::Buffer);
-        pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, length, segments, JobId::Flash.io(0));
+        pool.read_slots(Slot(first), &copy.buffers, JobId::Flash.io(0));
         self.waits = true;
     }
 
@@ -433,7 +434,7 @@ impl FlashCopies {
         is_right || pool.mutant(Mutant::CopyOfDirty)
     }
 
-    fn write_part(&mut self, pool: &mut Pool) {
+    fn write_part(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(copy) = &self.copy else { return };
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
         let length = copy.buffers.len() as u64 * pool.durable.metadata.geometry.block();
@@ -445,10 +446,10 @@ impl FlashCopies {
         self.begin(pool, IoOp::Write, offset, length, &segments);
     }
 
-    fn part_written(&mut self, pool: &mut Pool) {
+    fn part_written(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(copy) = &mut self.copy else { return };
         copy.done += copy.buffers.len() as u32;
-        copy.buffers.drain(..).for_each(|buffer| pool.memory.buffers.release(buffer));
+        copy.buffers.drain(..).for_each(|buffer| pool.release_buffer(buffer));
         let is_all = copy.done == pool.durable.metadata.geometry.slots_per_container;
         self.at = if is_all { CopyStage::CopySync } else { CopyStage::CopyRead };
         pool.wake();
@@ -472,11 +473,13 @@ fn may_be_copied(pool: &Pool, container: u32) -> bool {
 }
 
 /// Returns the digests that slots must hold, for those that are in use.
-fn proofs_of(pool: &mut Pool, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
+fn proofs_of(pool: &mut CopyAccess<'_>, slots: core::ops::Range<u64>) -> Result<Vec<Option<Digest>>, Missing> {
     slots.map(|slot| Ok(pool.proven_digest(Slot(slot))?.map(|(digest, _)| digest))).collect()
 }
 
 impl Job for FlashCopies {
+    type Work<'a> = CopyContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.at != CopyStage::Off
     }
@@ -490,13 +493,13 @@ impl Job for FlashCopies {
         false
     }
 
-    fn step(&mut self, work: &mut JobContext<'_>) {
-        self.go(work.pool);
+    fn step(&mut self, work: &mut CopyContext<'_>) {
+        self.go(&mut work.pool);
         if self.at == CopyStage::Rest {
-            self.choose(work.pool);
+            self.choose(&mut work.pool);
         }
         if self.at == CopyStage::CopyRead && !self.waits {
-            self.read_part(work.pool, &work.load);
+            self.read_part(&mut work.pool, &work.load);
         }
     }
 
@@ -504,11 +507,11 @@ impl Job for FlashCopies {
         self.is_stuck
     }
 
-    fn done(&mut self, work: &mut JobContext<'_>, _: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        let pool = &mut *work.pool;
+    fn done(&mut self, work: &mut CopyContext<'_>, _: u32, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
+        let pool = &mut work.pool;
         self.waits = false;
         if let Some(&Segment::Page(page)) = segments.first() {
-            pool.durable.metadata.pages.release(page);
+            pool.release_page(page);
         }
         match (self.at, result) {
             (CopyStage::CopyRead, _) if self.is_proven(pool, result) => self.at = CopyStage::CopyWrite,

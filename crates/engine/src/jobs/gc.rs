@@ -161,6 +161,8 @@ impl Gc {
 }
 
 impl Job for Gc {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.mover.is_in_progress()
     }

@@ -9,6 +9,7 @@
 //! hints like all entries of the index, and replace the entry that would be evicted next ([`crate::dedup::index::Index::offer`]). So in each bucket
 //! all entries but one have been used, and entries that are never hit are evicted first.
 
+use crate::pool::copy_access::CopyAccess;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -123,9 +124,9 @@ impl IndexPrefetch {
         }
     }
 
-    fn offer(&mut self, pool: &mut Pool, digest: Digest, slot: Slot) {
+    fn offer(&mut self, pool: &mut CopyAccess<'_>, digest: Digest, slot: Slot) {
         let digest = pool.sharing_digest(digest);
-        if pool.hints.index.offer(digest, slot, pool.durable.space.generation(slot)) {
+        if pool.offer_to_index(digest, slot) {
             self.counts.entries += 1;
             let (at, mark) = IndexPrefetch::mark(digest);
             self.marks[at] = mark;
@@ -152,7 +153,7 @@ impl IndexPrefetch {
     }
 
     /// Scans the pages in memory, and loads others. Does nothing during a checkpoint, so that summaries and space map are those of one merge.
-    pub(crate) fn step(&mut self, pool: &mut Pool) {
+    pub(crate) fn step(&mut self, pool: &mut CopyAccess<'_>) {
         if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase() != Phase::Serving {
             return;
         }
@@ -169,7 +170,7 @@ impl IndexPrefetch {
                 Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.state.now()),
                 Err(missing) => {
                     if loading < LOADS && !pool.durable.metadata.pages.is_loading(missing.key) {
-                        pool.durable.metadata.load(missing, None);
+                        pool.load(missing);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
                         self.counts.loads += 1;
                         loading += 1;
@@ -181,7 +182,7 @@ impl IndexPrefetch {
     }
 
     /// Adds the digests of live slots of a summary leaf to the index.
-    fn go_through(&mut self, pool: &mut Pool, leaf: u64) -> Result<(), Missing> {
+    fn go_through(&mut self, pool: &mut CopyAccess<'_>, leaf: u64) -> Result<(), Missing> {
         pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
             if state.is_used() {
                 self.offer(pool, digest, slot);

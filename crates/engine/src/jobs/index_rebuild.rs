@@ -2,11 +2,13 @@
 //! the rebuild is done, some known contents are stored again; these duplicates are left to the dedup pass. Entries that the index has learned
 //! meanwhile take precedence over entries from the summaries.
 
+use crate::jobs::job::CopyContext;
+use crate::pool::copy_access::CopyAccess;
 use alloc::vec::Vec;
 
 use crate::api::Digest;
 use crate::format::entry::Slot;
-use crate::jobs::job::{Job, JobContext};
+use crate::jobs::job::Job;
 use crate::metadata::page_cache::PageKey;
 use crate::metadata::tree::Missing;
 use crate::pool::Pool;
@@ -58,7 +60,7 @@ impl IndexRebuild {
         *self = IndexRebuild::default();
     }
 
-    fn fill(&mut self, pool: &mut Pool, budget: u32) {
+    fn fill(&mut self, pool: &mut CopyAccess<'_>, budget: u32) {
         self.waiting = None;
         for _ in 0..budget {
             if self.leaf >= self.leaves || self.noted >= pool.hints.index.capacity() {
@@ -72,13 +74,13 @@ impl IndexRebuild {
             });
             pool.hints.index.warm(self.found.iter().map(|&(digest, _)| digest));
             for &(digest, slot) in &self.found {
-                self.noted += u64::from(pool.hints.index.offer(digest, slot, pool.durable.space.generation(slot)));
+                self.noted += u64::from(pool.offer_to_index(digest, slot));
             }
             match next {
                 Ok(next) => self.leaf = next,
                 Err(missing) => {
                     self.waiting = Some(missing.key);
-                    return pool.durable.metadata.load(missing, None);
+                    return pool.load(missing);
                 }
             }
         }
@@ -86,6 +88,8 @@ impl IndexRebuild {
 }
 
 impl Job for IndexRebuild {
+    type Work<'a> = CopyContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.is_in_progress
     }
@@ -102,17 +106,19 @@ impl Job for IndexRebuild {
         self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
     }
 
-    fn step(&mut self, work: &mut JobContext<'_>) {
-        let pool = &mut *work.pool;
+    fn step(&mut self, work: &mut CopyContext<'_>) {
+        let pool = &mut work.pool;
         let (visits, reads) = (pool.durable.metadata.page_visits, pool.durable.metadata.io.in_flight());
         self.fill(pool, if pool.is_at_full_speed(&work.load) { BUDGET } else { 1 });
-        pool.stats.counters.rebuild_page_visits += pool.durable.metadata.page_visits - visits;
-        pool.stats.counters.rebuild_loads += (pool.durable.metadata.io.in_flight() - reads) as u64;
+        let (visits, reads) =
+            (pool.durable.metadata.page_visits - visits, pool.durable.metadata.io.in_flight() - reads);
+        pool.counters().rebuild_page_visits += visits;
+        pool.counters().rebuild_loads += reads as u64;
     }
 }
 
 /// Adds the blocks of one summary leaf that the index lacks; returns their number.
-pub(crate) fn note_summaries(pool: &mut Pool, leaf: u64) -> Result<u64, Missing> {
+pub(crate) fn note_summaries(pool: &mut CopyAccess<'_>, leaf: u64) -> Result<u64, Missing> {
     let mut noted = 0;
     pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
         if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {

@@ -4,6 +4,7 @@ use crate::api::{IoError, Nanos, Outcome, Segment};
 use crate::format::entry::Slot;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
+use crate::pool::copy_access::CopyAccess;
 use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 
@@ -37,8 +38,39 @@ pub(crate) struct JobContext<'a> {
     pub load: LoadSnapshot,
 }
 
+/// Parts of the engine that a job works on in a step if it only moves copies: it cannot change a mapping.
+pub(crate) struct CopyContext<'a> {
+    pub pool: CopyAccess<'a>,
+    pub repairs: &'a Repairs,
+    /// Load of the foreground during the step.
+    pub load: LoadSnapshot,
+}
+
+/// Context of a job: parts of the engine that the scheduler lends it.
+pub(crate) trait Context<'a> {
+    /// Creates the context from these parts, of which it may have less.
+    fn from_parts(parts: JobContext<'a>) -> Self;
+}
+
+impl<'a> Context<'a> for JobContext<'a> {
+    #[inline]
+    fn from_parts(parts: JobContext<'a>) -> JobContext<'a> {
+        parts
+    }
+}
+
+impl<'a> Context<'a> for CopyContext<'a> {
+    #[inline]
+    fn from_parts(JobContext { pool, repairs, load }: JobContext<'a>) -> CopyContext<'a> {
+        CopyContext { pool: CopyAccess::new(pool), repairs, load }
+    }
+}
+
 /// A job of the common shape, which the scheduler drives.
 pub(crate) trait Job {
+    /// Parts that it works on: [`JobContext`], or [`CopyContext`] if it only moves copies.
+    type Work<'a>: Context<'a>;
+
     /// Returns true if it has begun and not ended; other jobs may wait for its end.
     fn is_in_progress(&self) -> bool;
 
@@ -55,10 +87,10 @@ pub(crate) trait Job {
     fn can_advance(&self) -> bool;
 
     /// Continues work in progress, with or without a turn.
-    fn advance(&mut self, _work: &mut JobContext<'_>) {}
+    fn advance(&mut self, _work: &mut Self::Work<'_>) {}
 
     /// Takes the next step; the job has its turn.
-    fn step(&mut self, work: &mut JobContext<'_>);
+    fn step(&mut self, work: &mut Self::Work<'_>);
 
     /// Returns true if it has tried in vain and retries with the next pump, so that it needs no timer.
     fn is_stuck(&self, _pool: &Pool) -> bool {
@@ -68,7 +100,7 @@ pub(crate) trait Job {
     /// Handles the completion of an I/O that it began; `part` is the part of its work that it named then.
     fn done(
         &mut self,
-        _work: &mut JobContext<'_>,
+        _work: &mut Self::Work<'_>,
         _part: u32,
         _segments: &[Segment],
         _result: Result<Outcome<'_>, IoError>,

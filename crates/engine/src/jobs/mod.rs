@@ -65,7 +65,7 @@ use flash::FlashCopies;
 use gc::{Gc, GcStatus};
 use index_prefetch::IndexPrefetch;
 use index_rebuild::IndexRebuild;
-use job::{Job, JobContext, JobId};
+use job::{Context, Job, JobContext, JobId};
 use relocate::Relocate;
 use replicate::Replicate;
 use scrub::Scrub;
@@ -306,7 +306,7 @@ impl Jobs {
         let is_its_time = rules.steps == place && (rules.runs != Runs::WhenIdle || load.is_idle);
         let can_step = is_its_time && self.can_step(rules, pool, load);
         if rules.advances == place && ask!(self, rules.job, can_advance()) {
-            self.advance(rules.job, &mut JobContext { pool, repairs, load: *load });
+            self.advance(rules.job, JobContext { pool, repairs, load: *load });
         }
         let has_turn = match rules.runs {
             _ if !can_step => false,
@@ -314,19 +314,19 @@ impl Jobs {
             Runs::InBursts { .. } => self.begins_burst(ThrottleUser::Job(rules.job), pool, load),
         };
         if has_turn {
-            self.step(rules.job, &mut JobContext { pool, repairs, load: *load });
+            self.step(rules.job, JobContext { pool, repairs, load: *load });
         }
     }
 
     // Out of line, as these calls are rare: the scheduler itself stays small.
     #[inline(never)]
-    fn advance(&mut self, job: JobId, work: &mut JobContext<'_>) {
-        ask!(self, job, advance(work));
+    fn advance(&mut self, job: JobId, work: JobContext<'_>) {
+        ask!(self, job, advance(&mut Context::from_parts(work)));
     }
 
     #[inline(never)]
-    fn step(&mut self, job: JobId, work: &mut JobContext<'_>) {
-        ask!(self, job, step(work));
+    fn step(&mut self, job: JobId, work: JobContext<'_>) {
+        ask!(self, job, step(&mut Context::from_parts(work)));
     }
 
     /// Returns true if a job may take steps, by its own state and by its rules.
@@ -350,12 +350,12 @@ impl Jobs {
     /// Passes the result of an I/O to the job that began it.
     pub(crate) fn done(
         &mut self,
-        work: &mut JobContext<'_>,
+        work: JobContext<'_>,
         (job, part): (u8, u32),
         segments: &[Segment],
         result: Result<Outcome<'_>, IoError>,
     ) {
-        ask!(self, RULES[job as usize].job, done(work, part, segments, result));
+        ask!(self, RULES[job as usize].job, done(&mut Context::from_parts(work), part, segments, result));
     }
 
     /// Returns the number of block I/Os in flight of all jobs that run in bursts.

@@ -715,6 +715,8 @@ impl Scrub {
 }
 
 impl Job for Scrub {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running
     }

@@ -310,12 +310,12 @@ impl Journal {
 
     // ---- group commit ----
 
-    /// Requests that records up to this one become durable.
+    /// Asks that records up to this one become durable.
     pub(crate) fn want_durable(&mut self, upto: u64) {
         self.want_durable = self.want_durable.max(upto);
     }
 
-    /// Requests that all changes become durable; returns true if that is new.
+    /// Asks that all changes become durable; returns true if that is new.
     pub(crate) fn want_all_durable(&mut self) -> bool {
         let before = self.want_durable;
         self.want_durable(self.last());
@@ -327,7 +327,7 @@ impl Journal {
         self.want_durable > self.durable
     }
 
-    /// Requests the next step of publishing the records up to `last`: a sync that makes them durable, and after that a record with the watermark. Each call
+    /// Asks for the next step of publishing the records up to `last`: a sync that makes them durable, and after that a record with the watermark. Each call
     /// requests one step; nothing happens once they are published.
     pub(crate) fn publish(&mut self, last: u64) {
         if last > self.durable {

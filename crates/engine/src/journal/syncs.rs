@@ -19,7 +19,7 @@ pub(crate) struct Syncs {
 }
 
 impl Syncs {
-    /// Requests a sync of everything that is complete now; returns the number of syncs that have to finish before it is durable.
+    /// Asks for a sync of everything that is complete now; returns the number of syncs that have to finish before it is durable.
     pub(crate) fn request(&mut self) -> u64 {
         let barrier = self.submitted + 1;
         self.wanted = self.wanted.max(barrier);

@@ -22,6 +22,7 @@
 //! held                  blocks that volumes map, and the slots for them
 //! metadata_reservation  metadata pages promised to checkpoints
 //! volumes               creation, changes and deletion
+//! copy_access           the pool for jobs that only move copies
 //! device                traits of the disk
 //! disk_index            the index on disk, if there is one
 //! flash                 copies of containers in front of the store, and the reads that go there
@@ -33,6 +34,7 @@ pub(crate) mod change;
 pub(crate) mod checkpoint_state;
 pub(crate) mod containers;
 pub(crate) mod contents;
+pub(crate) mod copy_access;
 mod device;
 pub(crate) mod disk_index;
 mod durable;

@@ -630,6 +630,8 @@ impl Dedup {
 }
 
 impl Job for Dedup {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.record.state == PassState::Running && self.short.is_none()
     }

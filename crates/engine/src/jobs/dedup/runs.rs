@@ -191,7 +191,7 @@ impl Around<'_> {
         }
         let Some((digest, _)) = self.pool.proven_digest(from)? else { return Ok(None) };
         let Some((found, owner)) = self.pool.proven_digest(to)? else { return Ok(None) };
-        let is_data = self.pool.copied_from(owner).is_none() && may_share(&mut self.pool, owner);
+        let is_data = self.pool.copied_from(owner).is_none() && may_share(self.pool, owner);
         let holds = digest == found && check_bits(digest) == check && !self.repairs.is_lost(to, digest);
         Ok((is_data && holds).then_some(digest))
     }

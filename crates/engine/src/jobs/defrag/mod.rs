@@ -120,6 +120,8 @@ impl Defrag {
 }
 
 impl Job for Defrag {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.mover.is_in_progress()
     }

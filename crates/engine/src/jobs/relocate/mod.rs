@@ -351,6 +351,8 @@ impl Relocate {
 }
 
 impl Job for Relocate {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.is_running() || self.mover.is_in_progress()
     }

@@ -382,6 +382,8 @@ impl Replicate {
 }
 
 impl Job for Replicate {
+    type Work<'a> = JobContext<'a>;
+
     fn is_in_progress(&self) -> bool {
         self.work.is_some() || self.duplicate.is_in_progress()
     }
