@@ -10,7 +10,6 @@ use crate::journal::Unwritten;
 use crate::metadata::tree::{Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
 use crate::pool::metadata_reservation::Cleared;
-use crate::pool::volumes::VolumeChange;
 
 /// New content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,37 +186,5 @@ impl Pool {
         while let Some(slot) = self.durable.dead.pop() {
             self.free_if_dead(slot);
         }
-    }
-
-    /// Replays a clear. The slots that lose their last reference here are found after the whole replay.
-    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
-        if self.mutant(Mutant::LostClears) {
-            return;
-        }
-        self.cover_keys(start, stop);
-        self.durable.dead.clear();
-    }
-
-    pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
-        let (key, entry, digest, fresh) = match *change {
-            Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
-                // The former use of the slot, if this delta has it, ended before.
-                if self.durable.delta.live(slot).is_none() {
-                    self.durable.delta.forget(slot);
-                }
-                (key, Entry::whole(slot, digest), digest, true)
-            }
-            Change::Share { key, slot, digest } => (key, Entry::whole(slot, digest), digest, false),
-            Change::Zero { key } => (key, Entry::ZERO, Digest::default(), false),
-            Change::Clear { key, end } => return self.replay_clear(key, Key(key.0 - key.lba() + end)),
-            Change::DeleteVolume { volume } => {
-                return self.replay_volume_change(VolumeChange::Delete { volume }, sequence);
-            }
-            Change::ResizeVolume { volume, blocks } => {
-                return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
-            }
-        };
-        self.durable.reservation.active.note(key);
-        self.durable.delta.put(key, entry, digest, fresh);
     }
 }

@@ -11,6 +11,7 @@ use crate::format::superblock::TreeId;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, Walk, lookup};
 use crate::mutant::Mutant;
+use crate::pool::replicas::Number;
 use crate::space::SlotState;
 
 /// Maximum number of blocks of one device read.
@@ -189,5 +190,18 @@ impl Pool {
     /// Returns true if digests prove equality, false if blocks with the same digest have to be compared.
     pub(crate) fn digests_prove(&self) -> bool {
         matches!(self.limits.sharing_digest_bits, 0 | 128)
+    }
+
+    /// Returns the original slot of a second copy or replica, if the block is one.
+    pub(crate) fn copied_from(&self, owner: Key) -> Option<Slot> {
+        let volume = Some(owner.volume());
+        let slot = if self.durable.copies == volume {
+            Slot(owner.lba())
+        } else if self.hints.replicas.volume == volume {
+            self.hints.replicas.slot_of(Number(owner.lba()))
+        } else {
+            return None;
+        };
+        Some(slot).filter(|&slot| self.durable.space.contains(slot))
     }
 }

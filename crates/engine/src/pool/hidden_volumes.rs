@@ -117,4 +117,29 @@ impl Pool {
         self.request_checkpoint();
         true
     }
+
+    /// Reclaims all replicas; returns false if there are none, or no space for the change.
+    pub(crate) fn give_back_replicas(&mut self, load: &LoadSnapshot) -> bool {
+        let at = self.hints.replicas.volume.and_then(|volume| self.volume_index(volume));
+        let is_empty = self.hints.replicas.len() == 0 && self.hints.replicas.stale().is_none();
+        let Some(at) = at.filter(|_| !is_empty || self.hints.replicas.are_left()) else { return false };
+        if !self.clear_hidden(at, load) {
+            return false;
+        }
+        self.hints.replicas.clear();
+        self.hints.replicas.begin_anew();
+        true
+    }
+
+    /// Finds the hidden volumes again, after a change of the list of volumes.
+    pub(super) fn note_hidden_volumes(&mut self) {
+        let find = |keeps| {
+            let found =
+                self.durable.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
+            found.map(|volume| (volume.id, volume.size / self.durable.metadata.geometry.block()))
+        };
+        let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
+        self.durable.copies = copies.map(|(id, _)| id);
+        self.hints.replicas.set_volume(replicas, self.durable.metadata.geometry.slots_per_container);
+    }
 }

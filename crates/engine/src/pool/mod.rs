@@ -16,9 +16,11 @@
 //! contents              digests of slots, and sources of their content
 //! regions               regions that are read in order, and the recent writes to them
 //! moves                 limits of jobs that move blocks: budget, target slots, number of containers to empty
+//! replay                changes of the journal, applied by recovery
 //! replicas              their locations and their limits
 //! containers            opening and reserving ahead
 //! records               closing a record, and writing its blocks to their slots
+//! hidden_volumes        second copies and replicas, as volumes that users do not see
 //! held                  blocks that volumes map, and the slots for them
 //! metadata_reservation  metadata pages promised to checkpoints
 //! volumes               creation, changes and deletion
@@ -52,6 +54,7 @@ mod page_loads;
 mod pool_properties;
 pub(crate) mod records;
 pub(crate) mod regions;
+mod replay;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
 pub(crate) mod state;
@@ -77,7 +80,6 @@ use crate::cache::buffers::Buffers;
 use crate::cache::streams::Streams;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::dedup::index::Index;
-use crate::format::geometry::Geometry;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::journal::Journal;
 use crate::limits::Limits;
@@ -232,12 +234,5 @@ impl Pool {
     /// Adds to the changes of reference counts.
     pub(crate) fn note_changed_references(&mut self, changes: u64) {
         self.durable.changed_references += changes;
-    }
-}
-
-impl Pool {
-    /// Returns the current geometry: the places of all structures on the store.
-    pub(crate) fn geometry(&self) -> &Geometry {
-        &self.durable.metadata.geometry
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::api::PageId;
+use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, TreeId};
 use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
@@ -36,6 +37,11 @@ impl Pool {
             pointer,
             parent: None,
         }))
+    }
+
+    /// Returns the current geometry: the places of all structures on the store.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.durable.metadata.geometry
     }
 }
 

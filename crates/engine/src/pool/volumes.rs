@@ -144,39 +144,7 @@ impl Pool {
     }
 }
 
-impl Pool {
-    /// Finds the hidden volumes again, after a change of the list of volumes.
-    fn note_hidden_volumes(&mut self) {
-        let find = |keeps| {
-            let found =
-                self.durable.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| (volume.id, volume.size / self.durable.metadata.geometry.block()))
-        };
-        let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
-        self.durable.copies = copies.map(|(id, _)| id);
-        self.hints.replicas.set_volume(replicas, self.durable.metadata.geometry.slots_per_container);
-    }
-
-    /// Replays a change of volumes of record `sequence`.
-    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
-        let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
-        let at = self.volume_index(volume).expect("checked before it was believed");
-        match change {
-            VolumeChange::Delete { volume } => {
-                self.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.durable.volumes[at].deleted = Some(sequence);
-                self.note_hidden_volumes();
-            }
-            VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.durable.metadata.geometry.block();
-                if size < self.durable.volumes[at].size {
-                    self.replay_clear(Key::new(volume, blocks), end_of(volume));
-                }
-                self.durable.volumes[at].size = size;
-            }
-        }
-    }
-}
+impl Pool {}
 
 impl Pool {
     // ---- commands ----
