@@ -671,6 +671,18 @@ mod tests {
         assert_eq!(Superblock::decode(&block), Ok(selects));
     }
 
+    /// Checks that a superblock has the bytes that it always had: those of before are read.
+    #[test]
+    fn the_bytes_of_a_superblock_stay() {
+        let mut block = [0; 512];
+        let sum = |superblock: Superblock, block: &mut [u8]| {
+            superblock.encode(block);
+            checksum(0, block)
+        };
+        let selects = Superblock { pool_policy: "select:5".parse().ok(), ..sample() };
+        assert_eq!([sum(sample(), &mut block), sum(selects, &mut block)], [17_769_148_512_755_570_839, 15_852_567_746_757_250_899]);
+    }
+
     #[test]
     fn fields_that_make_no_sense_are_refused() {
         let refused = |change: &dyn Fn(&mut [u8])| {

@@ -297,3 +297,21 @@ fn blocks_that_the_journal_carries_are_left_out() {
         assert!(kept || block.iter().all(|&byte| byte == 0), "{number}");
     }
 }
+
+/// Checks that recordings of before are read, and that their bytes stay the same: changes of properties, of which none may move.
+#[test]
+fn changes_of_properties_have_the_bytes_of_version_7() {
+    let lists = Lists { inputs: vec![], contents: vec![], bytes: vec![], text: String::new(), extents: vec![] };
+    let mut recorder = Recorder::new(&header());
+    let head = recorder.bytes().len();
+    let mut seed = 1u64;
+    for round in 0..4000 {
+        let numbers = core::array::from_fn(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> (seed >> 58)
+        });
+        recorder.put(&call(&lists, 16 + (round % 2) as u8, numbers, seed >> 40 & 1 == 1));
+    }
+    let bytes = &recorder.bytes()[head..];
+    assert_eq!((bytes.len(), checksum(0, bytes)), (110_815, 7_935_818_525_104_759_496));
+}
