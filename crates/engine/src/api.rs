@@ -12,13 +12,10 @@
 
 use core::fmt;
 
-pub use crate::device::DeviceKind;
-pub use crate::properties::CacheSetting;
 pub use crate::properties::{
-    CacheKey, Controller, DedupVerify, DefragSetting, FlashPolicy, Goal, IndexCopy, KeepRuns, PaperModules,
-    PassThrottle, Policy, Timing,
+    CacheKey, CacheSetting, Controller, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, Goal, IndexCopy, KeepRuns,
+    PaperModules, PassThrottle, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, Timing,
 };
-use crate::schedule::Schedule;
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
 pub type Nanos = u64;
@@ -175,37 +172,6 @@ pub enum IoError {
     NoSpace,
     /// Anything else.
     Failed,
-}
-
-/// Changes of properties of the pool; `None` leaves one as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PoolChange {
-    /// The policy of volumes without one of their own; `Some(None)` for the default.
-    pub policy: Option<Option<Policy>>,
-    /// Memory to serve it with, in bytes; 0 for the default.
-    pub memory: Option<u64>,
-    /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
-    pub second_copies: Option<u32>,
-    /// Bytes that replicas of blocks may take which reads found scattered; `Some(None)` for the default, 0 for none.
-    pub replicas: Option<Option<u64>>,
-    /// Copy that the index names of a block that is written again.
-    pub index_copy: Option<IndexCopy>,
-    /// Amount of data that defragmentation may move for readers that found it scattered.
-    pub defrag: Option<DefragSetting>,
-    /// Partition of memory between index and read cache; `Some(None)` for the default.
-    pub cache: Option<Option<CacheSetting>>,
-    /// Key by which the read cache finds blocks.
-    pub cache_key: Option<CacheKey>,
-    /// Kind of the disk under the store.
-    pub device: Option<DeviceKind>,
-    /// Reads of the pass that finds duplicates before blocks share a slot.
-    pub dedup_verify: Option<DedupVerify>,
-    /// Times at which a plan of relocation is made and run without a command.
-    pub relocate: Option<Schedule>,
-    /// Feedback loop that throttles the pass that finds duplicates.
-    pub throttle: Option<PassThrottle>,
-    /// Policy of which containers are copied to a flash in front of the store.
-    pub flash_policy: Option<FlashPolicy>,
 }
 
 /// Properties of a volume that are to be changed; `None` leaves one as it is.

@@ -2,66 +2,7 @@
 //!
 //! Without a statement from either, the numbers are those of an SSD.
 
-use core::fmt;
-use core::str::FromStr;
-
-/// Kind of the disk under a pool, as an operator gives it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum DeviceKind {
-    /// Detection by the driver.
-    #[default]
-    Auto,
-    /// A disk without heads: all places are equally near.
-    Ssd,
-    /// A rotational disk, whose heads take time from one place to another.
-    Hdd,
-}
-
-impl DeviceKind {
-    /// All of them, by their numbers on disk and in recordings.
-    pub const ALL: [DeviceKind; 3] = [DeviceKind::Auto, DeviceKind::Ssd, DeviceKind::Hdd];
-
-    /// Decodes a number of [`DeviceKind::ALL`]; `None` for a number that is never written.
-    pub(crate) fn decode(code: u64) -> Option<DeviceKind> {
-        DeviceKind::ALL.get(usize::try_from(code).ok()?).copied()
-    }
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            DeviceKind::Auto => "auto",
-            DeviceKind::Ssd => "ssd",
-            DeviceKind::Hdd => "hdd",
-        })
-    }
-}
-
-impl FromStr for DeviceKind {
-    type Err = BadDeviceKind;
-
-    /// Reads `auto`, `ssd` or `hdd`.
-    fn from_str(text: &str) -> Result<DeviceKind, BadDeviceKind> {
-        match text {
-            "auto" => Ok(DeviceKind::Auto),
-            "ssd" => Ok(DeviceKind::Ssd),
-            "hdd" => Ok(DeviceKind::Hdd),
-            _ => Err(BadDeviceKind),
-        }
-    }
-}
-
-/// An error: a text does not name a kind of disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadDeviceKind;
-
-impl fmt::Display for BadDeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it is auto, hdd or ssd")
-    }
-}
-
-impl core::error::Error for BadDeviceKind {}
+use crate::properties::DeviceKind;
 
 /// A disk, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

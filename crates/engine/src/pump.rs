@@ -97,7 +97,7 @@ impl Engine {
     fn measure(&mut self) {
         let spent = self.jobs.has_no_more_to_give();
         let measured = self.requests.measure(&mut self.pool, spent);
-        self.jobs.follow(self.pool.throttle(), &measured);
+        self.jobs.follow(self.pool.properties.throttle(), &measured);
     }
 
     /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.

@@ -1,8 +1,7 @@
 //! Arbitrary numbers from outside: a computation of them before a change gives a result or a refusal, never a panic. (Results of commands with such
 //! numbers are in `every_number_of_a_command...` of the simulator's regressions.)
 
-use engine::{DigestFunction, Parameters};
-use engine::{Geometry, Limits, Superblock};
+use engine::{DigestFunction, Geometry, Limits, Parameters, PoolChange, PoolProperties, Superblock};
 use proptest::prelude::*;
 
 /// Generates any number, and more often those where arithmetic has its edges: near powers of two and near the ends.
@@ -68,13 +67,16 @@ proptest! {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let mut superblock = Superblock::new(parameters);
-        (superblock.memory, superblock.second_copies) = (memory, second_copies as u32);
-        superblock.replicas = replicas;
+        let second_copies = second_copies as u32;
+        let (change, unchanged) = (PoolChange::default(), PoolProperties::default());
+        let change =
+            PoolChange { memory: Some(memory), second_copies: Some(second_copies), replicas: Some(replicas), ..change };
+        superblock.properties = unchanged.with(&change);
         let mut block = [0; 4096];
         superblock.encode(&mut block);
-        let read = Superblock::decode(&block).unwrap();
-        prop_assert_eq!((read.memory, read.second_copies), (memory, second_copies as u32));
+        let read = Superblock::decode(&block).unwrap().properties;
+        prop_assert_eq!((read.memory(), read.second_copies()), (memory, second_copies));
         // One number more than there are would be needed: the last two are the same.
-        prop_assert_eq!(read.replicas, replicas.map(|bytes| bytes.min(u64::MAX - 1)));
+        prop_assert_eq!(read.replicas(), replicas.map(|bytes| bytes.min(u64::MAX - 1)));
     }
 }

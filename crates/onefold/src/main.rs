@@ -29,11 +29,11 @@ mod print;
 mod progress;
 mod reactor;
 mod report;
-mod size;
 mod store;
 mod transfer;
 mod version;
 
+use engine::byte_size as size;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -306,7 +306,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     engine.pool.durable.superblock = newest;
     plan.failed = newest.failed;
     engine.pool.durable.roots = newest.roots;
-    engine.pool.adopt_settings();
+    engine.pool.adopt_properties();
     engine.pool.durable.metadata.epoch = newest.epoch + 1;
     Ok(())
 }

@@ -10,7 +10,6 @@ use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::state::Phase;
 use crate::repair::block_repair::Damage;
-use crate::schedule::Schedule;
 
 impl Engine {
     /// Returns the damages found last, in order; at most 64.
@@ -23,14 +22,9 @@ impl Engine {
         self.repairs.under_repair().len()
     }
 
-    /// Returns the number of references beyond which a block is kept twice; 0: none is.
-    pub fn second_copies_above(&self) -> u32 {
-        self.pool.properties.second_copies
-    }
-
-    /// Returns the copy that the index names of a block that was written again.
-    pub fn index_copy(&self) -> IndexCopy {
-        self.pool.properties.index_copy
+    /// Returns the properties of the pool, in force and for the next checkpoint.
+    pub fn properties(&self) -> &PoolProperties {
+        &self.pool.properties
     }
 
     /// Returns true if maps are short of metadata: less than an eighth of it is left for new blocks.
@@ -41,26 +35,6 @@ impl Engine {
     /// Returns true if changes wait for the driver to grow the pool, which it has offered ([`crate::Event::GrowthOffered`]).
     pub fn awaits_growth(&self) -> bool {
         self.pool.awaits_growth()
-    }
-
-    /// Returns the verification level of the deduplication pass: the slots that it reads before blocks share one.
-    pub fn dedup_verify(&self) -> DedupVerify {
-        self.pool.dedup_verify()
-    }
-
-    /// Returns the feedback loop that throttles the deduplication pass.
-    pub fn pass_throttle(&self) -> PassThrottle {
-        self.pool.throttle()
-    }
-
-    /// Returns the policy by which containers are copied to a flash in front of the store.
-    pub fn flash_policy(&self) -> FlashPolicy {
-        self.pool.flash_policy()
-    }
-
-    /// Returns the times at which the driver of the engine makes and runs a plan of relocation without a command.
-    pub fn relocate_schedule(&self) -> Schedule {
-        self.pool.relocate_schedule()
     }
 
     /// Returns the counts of digests that index prefetch put into the index, and of their use.
@@ -81,21 +55,6 @@ impl Engine {
     /// Returns the cache setting in force, by the pool or by the limits.
     pub fn cache_setting(&self) -> Option<CacheSetting> {
         self.pool.cache_setting()
-    }
-
-    /// Returns the key by which the read cache finds blocks.
-    pub fn cache_key(&self) -> CacheKey {
-        self.pool.memory.cache.key()
-    }
-
-    /// Returns the cache setting of the pool, if it has one of its own.
-    pub fn pool_cache(&self) -> Option<CacheSetting> {
-        self.pool.own_cache_setting()
-    }
-
-    /// Returns the bytes that replicas may take, if that has been set.
-    pub fn replicas_budget(&self) -> Option<u64> {
-        self.pool.hints.replicas.budget
     }
 
     /// Returns the bytes that replicas may take in a server with these limits, and the number of popular blocks that get copies there.
@@ -137,16 +96,6 @@ impl Engine {
     /// Returns the policy in force for a volume: its own or the pool's.
     pub fn policy_of(&self, volume: &Volume) -> Policy {
         self.pool.policy_of(volume)
-    }
-
-    /// Returns the pool's policy, if it has been set.
-    pub fn pool_policy(&self) -> Option<Policy> {
-        self.pool.policy()
-    }
-
-    /// Returns the memory that the pool is set to be served with, in bytes; 0 if it is not set.
-    pub fn pool_memory(&self) -> u64 {
-        self.pool.memory_setting()
     }
 
     /// Returns true if commands that change something are taken.

@@ -18,7 +18,7 @@ impl Engine {
     /// size.
     pub fn set_limits(&mut self, limits: Limits) {
         self.pool.limits = limits;
-        self.pool.review_device();
+        self.pool.review_zones();
         self.jobs.repartition(&mut self.pool);
         self.pool.memory.dirty.shrink_to(limits.write_buffers as usize);
         self.pool.durable.metadata.pages.set_count(limits.pages);

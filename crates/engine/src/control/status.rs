@@ -162,7 +162,7 @@ impl Engine {
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
             replicate: self.jobs.replicate.status(&self.pool),
-            device_set: self.pool.device_kind(),
+            device_set: self.pool.properties.device(),
             device: *self.pool.device(),
             defrag: self.jobs.defrag_status(&self.pool),
             gc: self.jobs.gc_status(&self.pool),
@@ -188,7 +188,7 @@ impl Engine {
             flash: self.pool.flash_status(),
             throttle: self.requests.foreground().throttle(
                 self.jobs.share(),
-                self.jobs.pass_delay(self.pool.throttle()),
+                self.jobs.pass_delay(self.pool.properties.throttle()),
                 self.requests.active(),
             ),
             mode: match self.pool.state.phase() {

@@ -59,7 +59,7 @@ impl Engine {
             known = next_run(at, known, blocks.len(), |at| blocks[at].lookup.slot());
             let (Decision::Write, Lookup::Known(old)) = (block.decision, block.lookup) else { continue };
             let (Some(new), Some(content)) = (block.entry.slot(), block.content) else { continue };
-            let is_better = match self.pool.properties.index_copy {
+            let is_better = match self.pool.properties.index_copy() {
                 IndexCopy::Sequential => written.len() > known.len(),
                 IndexCopy::Oldest => false,
                 IndexCopy::Newest => true,

@@ -3,8 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::device::DeviceKind;
 use crate::format::superblock::{Parameters, Superblock};
+use crate::properties::{DeviceKind, PoolChange, PoolProperties};
 
 /// Writes that make a store a pool: zero `zero` (byte ranges), sync, write each block, sync.
 pub struct Format {
@@ -19,7 +19,8 @@ pub struct Format {
 pub fn format(parameters: Parameters, device: DeviceKind) -> Format {
     let geometry = parameters.geometry;
     let block = geometry.block();
-    let superblock = Superblock { device, ..Superblock::new(parameters) };
+    let properties = PoolProperties::default().with(&PoolChange { device: Some(device), ..PoolChange::default() });
+    let superblock = Superblock { properties, ..Superblock::new(parameters) };
     let mut bytes = vec![0; block as usize];
     superblock.encode(&mut bytes);
     let blocks = (0..2).map(|place| (geometry.superblock_block(place, superblock.epoch) * block, bytes.clone()));

@@ -8,14 +8,11 @@ mod passes;
 
 use core::fmt;
 
-use crate::api::BadGeometry;
-use crate::api::Failure;
-use crate::api::{CacheKey, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, IndexCopy, PassThrottle, Policy};
+use crate::api::{BadGeometry, Failure};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
-use crate::properties::CacheSetting;
-use crate::schedule::Schedule;
+use crate::properties::PoolProperties;
 pub use parameters::{DigestFunction, Parameters};
 pub use passes::{DedupRecord, PassState, ScrubRecord};
 
@@ -34,29 +31,16 @@ pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 pub(crate) const ALLOWANCE_PARTS: u64 = 64;
 /// Bytes of a superblock; the rest of its block is zero.
 pub const SUPERBLOCK_SIZE: usize = 512;
-/// Offset of the flags; their second byte is the kind of the disk.
+/// Offset of the flags: two bits of a byte. Properties have fields in the other bytes.
 const FLAGS_AT: usize = 12;
-const DEVICE_AT: usize = FLAGS_AT + 1;
-const RELOCATE_AT: usize = FLAGS_AT + 2;
-/// Offset of the flash policy: after the compatible features, so that a reader which does not know it may ignore it.
-const FLASH_POLICY_AT: usize = 36;
 const GROWTH_AT: usize = 192;
 const GROWTH_SIZE: usize = 8;
-/// Offset of the threshold of the pool's policy.
-const POLICY_THRESHOLD_AT: usize = 248;
-const INDEX_COPY_AT: usize = 249;
-/// Offset of the pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit belongs to its record. The next bit says if it
-/// compares bytes, and the rest is its feedback loop.
+/// Offset of the pass that finds all duplicates: its state, a byte of bits, and its place. The lowest bit belongs to its record, the others to properties.
 const DEDUP_AT: usize = 250;
-const VERIFIES_BOTH: u8 = 2;
-const VERIFIES_NOTHING: u8 = 0x80;
-const THROTTLE_SHIFT: u8 = 2;
 const ROOTS_AT: usize = 256;
 const ROOT_SIZE: usize = 17;
 /// Offset of the nonce of the trusted flash.
 const FLASH_AT: usize = 409;
-const CACHE_KEY_AT: usize = 411;
-const DEFRAG_AT: usize = 412;
 const _: () = assert!(ROOTS_AT + TREES * ROOT_SIZE <= FLASH_AT);
 const DISK_INDEX_AT: usize = 416;
 const PROVEN_AT: usize = DISK_INDEX_AT + 8;
@@ -65,10 +49,7 @@ pub(crate) const MOST_COUNTED: u64 = 1 << 62;
 const SCRUB_AT: usize = PROVEN_AT + 8;
 /// Offset of a byte that the scrub leaves free.
 const ALLOWANCE_AT: usize = SCRUB_AT + 3;
-const SECOND_COPIES_AT: usize = SCRUB_AT + 48;
-const CACHE_AT: usize = SECOND_COPIES_AT + 4;
-const REPLICAS_AT: usize = SECOND_COPIES_AT + 8;
-const SECRET_AT: usize = REPLICAS_AT + 8;
+const SECRET_AT: usize = 496;
 const CLEAN: u32 = 1;
 const PAGES_BY_ID: u32 = 2;
 
@@ -208,36 +189,12 @@ pub struct Superblock {
     pub data_used: u64,
     /// Number of the next volume, unless the numbers have run out.
     pub next_volume: u16,
-    /// Policy of volumes without their own, if it has been set.
-    pub pool_policy: Option<Policy>,
+    /// Properties of the pool.
+    pub properties: PoolProperties,
     /// Number of containers with reserved space on the store: the first ones.
     pub reserved_containers: u32,
-    /// Bytes of memory that the pool is served with, 0 if that has not been set.
-    pub memory: u64,
-    /// Number of references beyond which a block is kept twice; 0: none is.
-    pub second_copies: u32,
-    /// Copy that the index names of a block that is written again.
-    pub index_copy: IndexCopy,
-    /// Reads of the duplicate-finding pass before blocks share a slot.
-    pub dedup_verify: DedupVerify,
-    /// Feedback loop that throttles that pass.
-    pub throttle: PassThrottle,
-    /// Policy for the choice of containers that are copied to a flash in front of the store.
-    pub flash_policy: FlashPolicy,
-    /// Cache partition between index and read cache, if it has been set.
-    pub cache: Option<CacheSetting>,
-    /// Key by which the read cache finds blocks.
-    pub cache_key: CacheKey,
-    /// Bytes that replicas of blocks may take which reads found scattered; `None`: the default.
-    pub replicas: Option<u64>,
-    /// Amount of data that defragmentation may move.
-    pub defrag: DefragSetting,
     /// Blocks that may still be moved for the written ones, plus one, in parts of [`ALLOWANCE_PARTS`] of the pool's slots. 0: not counted yet.
     pub allowance: u8,
-    /// Kind of the disk under the store, if it has been set.
-    pub device: DeviceKind,
-    /// Times at which a plan of relocation is made and run automatically.
-    pub relocate: Schedule,
     /// Record of the scrub in progress, or of the last one.
     pub scrub: ScrubRecord,
     /// Record of the pass that finds all duplicates, in progress or the last one.
@@ -314,21 +271,9 @@ impl Superblock {
             failed: None,
             data_used: 0,
             next_volume: 1,
-            pool_policy: None,
+            properties: PoolProperties::default(),
             reserved_containers: 0,
-            memory: 0,
-            second_copies: 0,
-            index_copy: IndexCopy::default(),
-            dedup_verify: DedupVerify::Kept,
-            throttle: PassThrottle::default(),
-            flash_policy: FlashPolicy::default(),
-            cache_key: CacheKey::default(),
-            cache: None,
-            replicas: None,
-            defrag: DefragSetting::default(),
             allowance: 0,
-            device: DeviceKind::default(),
-            relocate: Schedule::default(),
             scrub: ScrubRecord::default(),
             dedup: DedupRecord::default(),
             disk_index: DiskIndexRecord::default(),
@@ -351,9 +296,6 @@ impl Superblock {
             FLAGS_AT,
             if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
         );
-        b[DEVICE_AT] = self.device as u8;
-        put_u16(b, RELOCATE_AT, self.relocate.encode());
-        put_u32(b, FLASH_POLICY_AT, self.flash_policy.encode());
         // 16: incompatible, 24: read-only compatible, 32 (4 bytes): compatible features: none so far.
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
@@ -372,14 +314,9 @@ impl Superblock {
         put_u64(b, 160, self.data_used);
         put_u32(b, 168, self.journal_position);
         put_u16(b, 172, self.next_volume);
-        let (policy, threshold) = self.pool_policy.map_or((0, 0), |policy| (policy.encode().0 + 1, policy.encode().1));
-        (b[174], b[POLICY_THRESHOLD_AT]) = (policy, threshold);
-        b[INDEX_COPY_AT] = self.index_copy as u8;
-        b[CACHE_KEY_AT] = self.cache_key as u8;
         b[175] = self.failed.map_or(0, Failure::code);
         put_u32(b, 176, g.spare_containers);
         put_u32(b, 180, self.reserved_containers);
-        put_u64(b, 184, self.memory);
         for (i, growth) in g.growth.iter().enumerate() {
             put_u32(b, GROWTH_AT + i * GROWTH_SIZE, growth.metadata_blocks);
             put_u32(b, GROWTH_AT + i * GROWTH_SIZE + 4, growth.containers);
@@ -390,23 +327,15 @@ impl Superblock {
             b[at + 16] = root.height;
         }
         put_u16(b, FLASH_AT, self.flash);
-        put_u32(b, DEFRAG_AT, self.defrag.encode());
         put_u32(b, DISK_INDEX_AT, self.disk_index.buckets);
         put_u32(b, DISK_INDEX_AT + 4, self.disk_index.built);
         put_u64(b, PROVEN_AT, self.proven);
         self.scrub.write(b, SCRUB_AT);
         b[ALLOWANCE_AT] = self.allowance;
         self.dedup.write(b, DEDUP_AT);
-        b[DEDUP_AT + 1] |= match self.dedup_verify {
-            DedupVerify::Kept => 0,
-            DedupVerify::Both => VERIFIES_BOTH,
-            DedupVerify::Off => VERIFIES_NOTHING,
-        };
-        b[DEDUP_AT + 1] |= (self.throttle as u8) << THROTTLE_SHIFT;
-        put_u32(b, SECOND_COPIES_AT, self.second_copies);
-        put_u32(b, CACHE_AT, self.cache.map_or(0, CacheSetting::encode));
-        put_u64(b, REPLICAS_AT, self.replicas.map_or(0, |bytes| bytes.saturating_add(1)));
         put_u64(b, SECRET_AT, if self.version == OLDEST_VERSION { 0 } else { self.parameters.secret });
+        // Into bytes that are still zero, or have bits left.
+        self.properties.write(b);
         let sum = checksum(0, &b[..SUPERBLOCK_SIZE - 8]);
         put_u64(b, SUPERBLOCK_SIZE - 8, sum);
     }
@@ -504,39 +433,7 @@ impl Superblock {
         if u16_at(b, 172) == 0 {
             return Err(SuperblockError::Geometry(BadGeometry("the next volume has no number")));
         }
-        let pool_policy = match b[174].checked_sub(1) {
-            None => None,
-            Some(code) => {
-                let policy = Policy::decode(code, b[POLICY_THRESHOLD_AT]);
-                let why = "the pool's policy does not exist, or not with its threshold";
-                Some(policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
-            }
-        };
-        let index_copy = IndexCopy::ALL.get(usize::from(b[INDEX_COPY_AT])).copied();
-        let why = "the copy that the index shall name is of an unknown kind";
-        let index_copy = index_copy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let cache_key = CacheKey::ALL.get(usize::from(b[CACHE_KEY_AT])).copied();
-        let why = "the key of the read cache is of an unknown kind";
-        let cache_key = cache_key.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let device = DeviceKind::decode(b[DEVICE_AT].into());
-        let device = device.ok_or(SuperblockError::Geometry(BadGeometry("the disk is of an unknown kind")))?;
-        let relocate = Schedule::decode(u16_at(b, RELOCATE_AT).into());
-        let why = "when a plan of relocation is run is of an unknown kind";
-        let relocate = relocate.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let throttle =
-            PassThrottle::ALL.get(usize::from((b[DEDUP_AT + 1] & !VERIFIES_NOTHING) >> THROTTLE_SHIFT)).copied();
-        let why = "what sets the pace of the pass that finds duplicates is of an unknown kind";
-        let throttle = throttle.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let flash_policy = FlashPolicy::decode(u32_at(b, FLASH_POLICY_AT));
-        let why = "which containers are copied to flash is decided in an unknown way";
-        let flash_policy = flash_policy.ok_or(SuperblockError::Geometry(BadGeometry(why)))?;
-        let cache = match u32_at(b, CACHE_AT) {
-            0 => None,
-            code => {
-                let why = "how index and read cache share memory is of an unknown kind";
-                Some(CacheSetting::decode(code).ok_or(SuperblockError::Geometry(BadGeometry(why)))?)
-            }
-        };
+        let properties = PoolProperties::read(b).map_err(|why| SuperblockError::Geometry(BadGeometry(why)))?;
         let failed = Failure::from_code(b[175]);
         if failed.is_none() && b[175] != 0 {
             return Err(SuperblockError::Geometry(BadGeometry("a failure of an unknown kind")));
@@ -574,25 +471,9 @@ impl Superblock {
             failed,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
-            pool_policy,
+            properties,
             reserved_containers,
-            memory: u64_at(b, 184),
-            second_copies: u32_at(b, SECOND_COPIES_AT),
-            index_copy,
-            dedup_verify: match b[DEDUP_AT + 1] & (VERIFIES_BOTH | VERIFIES_NOTHING) {
-                0 => DedupVerify::Kept,
-                VERIFIES_BOTH => DedupVerify::Both,
-                _ => DedupVerify::Off,
-            },
-            throttle,
-            flash_policy,
-            cache,
-            cache_key,
-            replicas: u64_at(b, REPLICAS_AT).checked_sub(1),
-            defrag: DefragSetting::decode(u32_at(b, DEFRAG_AT)),
             allowance: b[ALLOWANCE_AT],
-            device,
-            relocate,
             scrub: ScrubRecord::read(b, SCRUB_AT),
             dedup: DedupRecord::read(b, DEDUP_AT),
             disk_index,
@@ -607,6 +488,12 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
+    use crate::properties::{PoolChange, PoolProperty, tests::codes};
+
+    fn with(change: PoolChange) -> Superblock {
+        let superblock = sample();
+        Superblock { properties: superblock.properties.with(&change), ..superblock }
+    }
 
     fn sample() -> Superblock {
         let mut geometry = Geometry::for_capacity(1 << 30).unwrap();
@@ -614,11 +501,28 @@ mod tests {
         geometry.growth[1] = Growth { metadata_blocks: 32, containers: 1 };
         let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
         let mut superblock = Superblock::new(parameters);
-        (superblock.pool_policy, superblock.memory) = (Some(Policy::Native), 1 << 30);
         superblock.roots[3] = Root { pointer: Pointer { location: 5, birth: 6, checksum: 7 }, height: 2 };
         superblock.disk_index = DiskIndexRecord { buckets: 12, built: 345 };
+        let mut change = PoolChange::default();
+        for (name, value) in [
+            ("policy", "native"),
+            ("memory", "1T"),
+            ("second-copies", "99"),
+            ("replicas", "77b"),
+            ("index-copy", "newest"),
+            ("defrag", "5M"),
+            ("cache", "fixed:40,lru"),
+            ("cache-key", "off"),
+            ("device", "hdd"),
+            ("dedup-verify", "both"),
+            ("relocate", "22-06"),
+            ("throttle", "paper:0.001"),
+            ("flash-policy", "paper:filter=3,comparison=off"),
+        ] {
+            change.set_text(PoolProperty::named(name).unwrap(), value).unwrap();
+        }
         let settings = Superblock {
-            pool_policy: Some(Policy::Native),
+            properties: PoolProperties::default().with(&change),
             failed: Some(Failure::Sync),
             scrub: ScrubRecord {
                 state: PassState::Paused,
@@ -634,19 +538,7 @@ mod tests {
             },
             dedup: DedupRecord { state: PassState::Paused, next: 11, has_backlog: true },
             reserved_containers: 17,
-            memory: 1 << 40,
-            second_copies: 99,
-            index_copy: IndexCopy::Newest,
-            dedup_verify: DedupVerify::Both,
-            throttle: PassThrottle::Experiment,
-            flash_policy: "paper:filter=3,comparison=off".parse().unwrap(),
-            cache_key: CacheKey::Off,
-            cache: "fixed:40,lru".parse().ok(),
-            replicas: Some(77),
-            defrag: DefragSetting::PerDay(5 << 20),
             allowance: 78,
-            device: DeviceKind::Hdd,
-            relocate: "22-06".parse().unwrap(),
             flash: 0x1234,
             ..superblock
         };
@@ -666,7 +558,7 @@ mod tests {
         let mut block = [1; 512];
         sample().encode(&mut block);
         assert_eq!(Superblock::decode(&block), Ok(sample()));
-        let selects = Superblock { pool_policy: "select:5".parse().ok(), ..sample() };
+        let selects = with(PoolChange { policy: Some("select:5".parse().ok()), ..PoolChange::default() });
         selects.encode(&mut block);
         assert_eq!(Superblock::decode(&block), Ok(selects));
     }
@@ -679,8 +571,11 @@ mod tests {
             superblock.encode(block);
             checksum(0, block)
         };
-        let selects = Superblock { pool_policy: "select:5".parse().ok(), ..sample() };
-        assert_eq!([sum(sample(), &mut block), sum(selects, &mut block)], [17_769_148_512_755_570_839, 15_852_567_746_757_250_899]);
+        let selects = with(PoolChange { policy: Some("select:5".parse().ok()), ..PoolChange::default() });
+        assert_eq!(
+            [sum(sample(), &mut block), sum(selects, &mut block)],
+            [17_769_148_512_755_570_839, 15_852_567_746_757_250_899]
+        );
     }
 
     #[test]
@@ -696,11 +591,11 @@ mod tests {
         assert!(!refused(&|_| ()));
         assert!(refused(&|block| block[174] = 7));
         assert!(refused(&|block| block[174] = 4));
-        assert!(refused(&|block| block[POLICY_THRESHOLD_AT] = 3));
+        assert!(refused(&|block| block[248] = 3));
         assert!(refused(&|block| block[175] = 9));
-        assert!(refused(&|block| put_u16(block, RELOCATE_AT, 2)));
-        assert!(refused(&|block| block[DEDUP_AT + 1] |= 3 << THROTTLE_SHIFT));
-        assert!(refused(&|block| put_u32(block, FLASH_POLICY_AT, 1)));
+        assert!(refused(&|block| put_u16(block, 14, 2)));
+        assert!(refused(&|block| block[DEDUP_AT + 1] |= 3 << 2));
+        assert!(refused(&|block| put_u32(block, 36, 1)));
         assert!(refused(&|block| put_u16(block, 172, 0)));
         assert!(refused(&|block| put_u32(block, 180, 289)));
         // The pool has space for 864 buckets and 1735 leaves of summaries, and without buckets there is no page.
@@ -739,6 +634,20 @@ mod tests {
         assert!(named(&|block| put_u32(block, 168, u32::MAX)).contains("outside the journal"));
         assert!(named(&|block| put_u32(block, DISK_INDEX_AT, u32::MAX)).contains("more buckets"));
         assert!(SuperblockError::Checksum.to_string().contains("checksum"));
+    }
+
+    /// Checks every row of the table: its field is its own.
+    #[test]
+    fn a_property_of_any_value_leaves_the_rest_of_the_superblock_as_it_is() {
+        let mut block = [0; 512];
+        for (property, code) in codes() {
+            let mut change = PoolChange::default();
+            if change.set_code(property, code).is_ok() {
+                let superblock = with(change);
+                superblock.encode(&mut block);
+                assert_eq!(Superblock::decode(&block), Ok(superblock), "{property:?} {code:x}");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
+use crate::properties::PropertyValue;
 
 /// Number of bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
 /// flag for kept runs, controller of the mode, flag for exclusive use by one client.
@@ -121,7 +122,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
-    out[TIMING_AT] = Timing::encode(volume.timing);
+    out[TIMING_AT] = volume.timing.encode() as u8;
     let (kind, number) = volume.goal.encode();
     out[GOAL_AT] = kind;
     put_u64(out, GOAL_AT + 1, number);
@@ -160,7 +161,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         policy,
         read_only: bytes[5] & READ_ONLY != 0,
         exclusive: [false, true].get(usize::from(bytes[EXCLUSIVE_AT])).copied().ok_or(())?,
-        timing: Timing::decode(bytes[TIMING_AT])?,
+        timing: PropertyValue::decode(bytes[TIMING_AT].into()).map_err(|_| ())?,
         goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
         keep_runs: KeepRuns::ALL.get(usize::from(bytes[KEEP_RUNS_AT])).copied().ok_or(())?,
         controller: Controller::ALL.get(usize::from(bytes[CONTROLLER_AT])).copied().ok_or(())?,

@@ -294,20 +294,14 @@ impl Pool {
                 quadrants: Quadrants::default(),
             },
         }));
-        self.set_flash_policy(self.properties.flash_policy);
+        self.follow_flash_policy();
     }
 
-    /// Sets the policy that decides from now on which containers are copied. Existing copies stay.
-    pub(crate) fn set_flash_policy(&mut self, policy: FlashPolicy) {
-        self.properties.flash_policy = policy;
+    /// Lets the policy in force decide from now on which containers are copied. Existing copies stay.
+    pub(crate) fn follow_flash_policy(&mut self) {
         if let Some(flash) = &mut self.hints.flash {
-            flash.admission.set_rules(Rules::of_policy(policy, flash.own_rules));
+            flash.admission.set_rules(Rules::of_policy(self.properties.flash_policy(), flash.own_rules));
         }
-    }
-
-    /// Returns the policy that decides which containers are copied to flash.
-    pub(crate) fn flash_policy(&self) -> FlashPolicy {
-        self.properties.flash_policy
     }
 
     /// Offers a container to flash, and returns its place if it shall be copied.

@@ -68,10 +68,10 @@ impl Pool {
             return Ok(Copying::Leave);
         }
         let copy = self.copy_of(slot)?;
-        let Some(digest) = digest.filter(|_| self.properties.second_copies > 0) else {
+        let Some(digest) = digest.filter(|_| self.properties.second_copies() > 0) else {
             return Ok(if copy.is_some() { Copying::Drop } else { Copying::Leave });
         };
-        let needed = self.references(slot)? > self.properties.second_copies;
+        let needed = self.references(slot)? > self.properties.second_copies();
         match copy {
             None if needed => Ok(Copying::Make),
             None => Ok(Copying::Leave),

@@ -30,7 +30,7 @@ pub(crate) struct PayloadMemory {
 impl Pool {
     /// Returns the setting for the memory shared by index and read cache: the pool's, else that of the limits.
     pub(crate) fn cache_setting(&self) -> Option<CacheSetting> {
-        self.properties.pool_cache.or(self.limits.cache.setting)
+        self.properties.cache().or(self.limits.cache.setting)
     }
 
     /// Returns the buffer that holds a slot's content: a block to be written, or one of the read cache.

@@ -6,7 +6,7 @@
 //! memory                part: buffers and their users
 //! checkpoint_state      part: requests for checkpoints, their progress and pressure
 //! state                 part: phase, failure, time
-//! pool_properties       part: properties for the next superblock
+//! pool_properties       part: properties for the next superblock (`properties/`)
 //! stats                 part: statistics
 //! tables                sizes and names of the tables
 //! map_log               size of the map buffer's log
@@ -66,7 +66,6 @@ pub(crate) use checkpoint_state::CheckpointState;
 pub(crate) use durable::Durable;
 pub(crate) use hints::Hints;
 pub(crate) use memory::PayloadMemory;
-pub(crate) use pool_properties::PoolProperties;
 pub(crate) use state::PoolState;
 pub(crate) use stats::PoolStats;
 
@@ -95,7 +94,6 @@ use crate::pool::moves::Moves;
 use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
-use crate::schedule::Schedule;
 use crate::space::{RESERVE_CONTAINERS, Space};
 
 /// Pool: all parts that more than one layer works on.
@@ -176,19 +174,7 @@ impl Pool {
                 record_segments: Vec::new(),
                 free_slots: Vec::new(),
             },
-            properties: PoolProperties {
-                pool_policy: None,
-                pool_memory: 0,
-                pool_cache: None,
-                second_copies: 0,
-                index_copy: IndexCopy::default(),
-                device_kind: DeviceKind::default(),
-                device: limits.device,
-                dedup_verify: DedupVerify::default(),
-                throttle: PassThrottle::default(),
-                flash_policy: FlashPolicy::default(),
-                relocate: Schedule::default(),
-            },
+            properties: PoolProperties::default(),
             hints: Hints {
                 regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
                 moves: Moves::default(),

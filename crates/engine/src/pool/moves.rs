@@ -76,7 +76,7 @@ impl Pool {
 
     /// Returns the number of blocks that may be moved now, by the setting for defragmentation.
     pub(crate) fn may_move(&self) -> u64 {
-        match self.regions().defrag() {
+        match self.properties.defrag() {
             DefragSetting::Off => 0,
             DefragSetting::Auto => self.allowance(),
             DefragSetting::PerDay(bytes) => {

@@ -1,70 +1,42 @@
-//! Properties of a pool. A command sets them at once; the next checkpoint writes them into its superblock ([`Pool::with_properties`]), and recovery
-//! adopts those of the superblock that it finds. Four stand with the part that they rule: `defrag` and the allowance with regions and moves, the budget with the
-//! replicas, the key with the read cache. The traits of the device follow from its kind.
+//! Properties of the pool. A command sets them at once; the next checkpoint writes them into its superblock ([`Pool::with_properties`]), and recovery
+//! adopts those of the superblock that it finds. They are values ([`PoolProperties`]) that every part reads here. Three parts have to follow a change: the read
+//! cache its key, the flash its policy, and the zones for copies the device and the replicas.
 
 use super::Pool;
-use crate::device::{DeviceKind, DeviceTraits};
+use crate::api::{ControlError, PoolChange};
 use crate::format::superblock::Superblock;
-use crate::properties::FlashPolicy;
-use crate::properties::{CacheSetting, DedupVerify, IndexCopy, PassThrottle, Policy};
-use crate::schedule::Schedule;
-
-/// Properties of the pool, as the next checkpoint writes them.
-pub(crate) struct PoolProperties {
-    /// Policy of volumes without one of their own, if it has been set.
-    pub(super) pool_policy: Option<Policy>,
-    pub(super) pool_memory: u64,
-    pub(super) pool_cache: Option<CacheSetting>,
-    /// Number of references beyond which a block is kept twice; 0: none is.
-    pub(crate) second_copies: u32,
-    pub(crate) index_copy: IndexCopy,
-    /// Configured kind of the disk under the store, and the traits of the disk.
-    pub(super) device_kind: DeviceKind,
-    pub(super) device: DeviceTraits,
-    /// Reads that the pass does before blocks share a slot.
-    pub(super) dedup_verify: DedupVerify,
-    /// Feedback loop that throttles the pass.
-    pub(super) throttle: PassThrottle,
-    /// Policy for the choice of containers that are copied to flash.
-    pub(super) flash_policy: FlashPolicy,
-    /// Times at which a plan of relocation is made and run automatically.
-    pub(super) relocate: Schedule,
-}
+use crate::format::volume::Keeps;
+use crate::properties::PoolProperties;
 
 impl Pool {
     /// Returns a superblock with the present properties of the pool, as the next checkpoint writes them.
     pub(crate) fn with_properties(&self, superblock: Superblock) -> Superblock {
-        Superblock {
-            pool_policy: self.properties.pool_policy,
-            memory: self.properties.pool_memory,
-            second_copies: self.properties.second_copies,
-            index_copy: self.properties.index_copy,
-            dedup_verify: self.dedup_verify(),
-            throttle: self.throttle(),
-            flash_policy: self.flash_policy(),
-            defrag: self.regions().defrag(),
-            allowance: self.allowance_to_keep(),
-            device: self.device_kind(),
-            relocate: self.relocate_schedule(),
-            cache: self.properties.pool_cache,
-            cache_key: self.memory.cache.key(),
-            replicas: self.hints.replicas.budget,
-            ..superblock
+        Superblock { properties: self.properties, allowance: self.allowance_to_keep(), ..superblock }
+    }
+
+    /// Adopts the properties that the superblock has.
+    pub(crate) fn adopt_properties(&mut self) {
+        self.hints.disk_index.record = self.durable.superblock.disk_index;
+        self.set_properties(self.durable.superblock.properties);
+    }
+
+    /// Changes properties of the pool. Returns the number of checkpoints after which they are durable.
+    pub(crate) fn set_pool(&mut self, change: PoolChange) -> Result<u64, ControlError> {
+        if !self.takes_changes() {
+            return Err(ControlError::ReadOnly);
         }
+        if change.second_copies.is_some_and(|above| above > 0) && self.durable.copies.is_none() {
+            self.enter_hidden_volume(Keeps::SecondCopies)?;
+        }
+        self.set_properties(self.properties.with(&change));
+        Ok(self.after_next_checkpoint())
     }
 
-    /// Returns the pool's policy, if it has been set.
-    pub(crate) fn policy(&self) -> Option<Policy> {
-        self.properties.pool_policy
-    }
-
-    /// Returns the memory that the pool is set to be served with, in bytes; 0 if it is not set.
-    pub(crate) fn memory_setting(&self) -> u64 {
-        self.properties.pool_memory
-    }
-
-    /// Returns the cache setting of the pool, if it has one of its own.
-    pub(crate) fn own_cache_setting(&self) -> Option<CacheSetting> {
-        self.properties.pool_cache
+    /// Sets all properties, and lets the parts follow that keep something by them.
+    fn set_properties(&mut self, properties: PoolProperties) {
+        self.properties = properties;
+        self.follow_flash_policy();
+        self.set_cache_key(properties.cache_key());
+        self.review_zones();
     }
 }

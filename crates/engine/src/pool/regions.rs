@@ -16,7 +16,6 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Pool;
-use crate::api::DefragSetting;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
@@ -75,8 +74,6 @@ pub(crate) struct Regions {
     most: usize,
     /// Number of regions given up since the pool was opened.
     given_up: u64,
-    /// Setting for the blocks that may be moved to put regions in order.
-    defrag: DefragSetting,
 }
 
 impl Regions {
@@ -90,18 +87,7 @@ impl Regions {
             blocks,
             most,
             given_up: 0,
-            defrag: DefragSetting::default(),
         }
-    }
-
-    /// Returns the setting for the blocks that may be moved to put regions in order.
-    pub(crate) fn defrag(&self) -> DefragSetting {
-        self.defrag
-    }
-
-    /// Changes the setting for the blocks that may be moved to put regions in order.
-    pub(crate) fn set_defrag(&mut self, defrag: DefragSetting) {
-        self.defrag = defrag;
     }
 
     /// Returns the number of blocks of a region.

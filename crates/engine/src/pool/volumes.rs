@@ -23,8 +23,6 @@ use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::PLACES;
 use crate::pool::state::Phase;
-use crate::properties::MOST_BUDGET;
-use crate::schedule::Schedule;
 
 /// Divisor of the slots: a controller goes offline only if at least one slot in N is free.
 const SPACE_TO_BEGIN: u64 = 8;
@@ -51,7 +49,7 @@ impl Pool {
 
     /// Returns the policy of a volume: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.properties.pool_policy).unwrap_or_default()
+        volume.policy.or(self.properties.policy()).unwrap_or_default()
     }
 
     /// Returns the timing of a volume, which decides when its duplicates are found. Without a setting it is hybrid if its policy shares.
@@ -100,21 +98,6 @@ impl Pool {
         }
     }
 
-    /// Returns the setting for the reads of a pass before it lets blocks share a slot.
-    pub(crate) fn dedup_verify(&self) -> DedupVerify {
-        self.properties.dedup_verify
-    }
-
-    /// Returns the feedback loop that throttles the pass.
-    pub(crate) fn throttle(&self) -> PassThrottle {
-        self.properties.throttle
-    }
-
-    /// Returns the times at which a plan of relocation is made and run automatically.
-    pub(crate) fn relocate_schedule(&self) -> Schedule {
-        self.properties.relocate
-    }
-
     fn blocks_of_size(&self, size: u64) -> Result<u64, ControlError> {
         let block = self.geometry().block();
         let possible = size > 0 && size.is_multiple_of(block) && size / block <= most_blocks(self.geometry());
@@ -156,7 +139,7 @@ impl Pool {
 
     /// Returns true if statistics of regions that are read in order are of use: defragmentation is on, and changes are accepted.
     pub(crate) fn notes_regions(&self) -> bool {
-        self.regions().defrag() != DefragSetting::Off && self.takes_changes()
+        self.properties.defrag() != DefragSetting::Off && self.takes_changes()
     }
 
     /// Enters a volume. Returns the number of checkpoints after which its creation is durable.
@@ -246,51 +229,6 @@ impl Pool {
         let chooses = self.chooser_of(&self.durable.volumes[at]);
         // A controller that gets the choice begins inline.
         self.durable.volumes[at].is_pressed &= chooses == chose;
-        Ok(self.after_next_checkpoint())
-    }
-
-    /// Adopts the properties that the superblock has.
-    pub(crate) fn adopt_settings(&mut self) {
-        let superblock = self.durable.superblock;
-        (self.properties.pool_policy, self.properties.pool_memory) = (superblock.pool_policy, superblock.memory);
-        self.properties.second_copies = superblock.second_copies;
-        self.hints.replicas.budget = superblock.replicas;
-        self.properties.index_copy = superblock.index_copy;
-        self.properties.dedup_verify = superblock.dedup_verify;
-        self.properties.throttle = superblock.throttle;
-        self.set_flash_policy(superblock.flash_policy);
-        self.properties.relocate = superblock.relocate;
-        self.regions_mut().set_defrag(superblock.defrag);
-        self.hints.disk_index.record = superblock.disk_index;
-        self.properties.pool_cache = superblock.cache;
-        self.set_cache_key(superblock.cache_key);
-        self.set_device_kind(superblock.device);
-    }
-
-    pub(crate) fn set_pool(&mut self, change: PoolChange) -> Result<u64, ControlError> {
-        if !self.takes_changes() {
-            return Err(ControlError::ReadOnly);
-        }
-        if change.second_copies.is_some_and(|above| above > 0) && self.durable.copies.is_none() {
-            self.enter_hidden_volume(Keeps::SecondCopies)?;
-        }
-        self.properties.second_copies = change.second_copies.unwrap_or(self.properties.second_copies);
-        let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(MOST_BUDGET)));
-        self.hints.replicas.budget = replicas.unwrap_or(self.hints.replicas.budget);
-        self.review_zones();
-        self.properties.index_copy = change.index_copy.unwrap_or(self.properties.index_copy);
-        self.properties.dedup_verify = change.dedup_verify.unwrap_or(self.properties.dedup_verify);
-        self.properties.throttle = change.throttle.unwrap_or(self.properties.throttle);
-        self.set_flash_policy(change.flash_policy.unwrap_or(self.properties.flash_policy));
-        self.properties.relocate = change.relocate.unwrap_or(self.properties.relocate);
-        // Rounded as it will be read from the superblock.
-        let defrag = change.defrag.map_or(self.regions().defrag(), |defrag| DefragSetting::decode(defrag.encode()));
-        self.regions_mut().set_defrag(defrag);
-        self.properties.pool_policy = change.policy.unwrap_or(self.properties.pool_policy);
-        self.properties.pool_memory = change.memory.unwrap_or(self.properties.pool_memory);
-        self.properties.pool_cache = change.cache.unwrap_or(self.properties.pool_cache);
-        self.set_cache_key(change.cache_key.unwrap_or(self.memory.cache.key()));
-        self.set_device_kind(change.device.unwrap_or(self.device_kind()));
         Ok(self.after_next_checkpoint())
     }
 

@@ -14,6 +14,7 @@
 //! A recording is read from its beginning: it contains no state of the engine other than by its calls.
 
 mod mask;
+mod properties;
 mod read;
 mod write;
 

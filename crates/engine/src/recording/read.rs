@@ -4,15 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::write::tag;
-use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
+use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION, properties};
 use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
-use crate::properties::CacheSetting;
-use crate::schedule::Schedule;
+use crate::properties::{CacheSetting, PropertyValue};
 
 /// The greatest length of a list or text: more than any call needs.
 const MOST: u64 = 1 << 24;
@@ -41,7 +40,8 @@ pub enum Decoded {
     Damaged,
 }
 
-enum ReadStop {
+/// Reason why reading stops.
+pub(super) enum ReadStop {
     Incomplete,
     Damaged,
 }
@@ -102,7 +102,7 @@ impl From<ReadStop> for BadHeader {
 impl Decoder {
     /// Reads the next call from the beginning of `bytes`.
     pub fn decode(&mut self, bytes: &[u8]) -> Decoded {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = Reader::new(bytes);
         match self.read(&mut reader) {
             Ok(()) => Decoded::Call(reader.at),
             Err(ReadStop::Incomplete) => Decoded::Incomplete,
@@ -260,7 +260,7 @@ impl Decoder {
                 let bits = reader.byte()?;
                 let (read_only, exclusive) = (switch(bits & 3)?, switch(bits >> 2)?);
                 let bits = reader.byte()?;
-                let timing = Timing::decode(bits & 3).map_err(|()| ReadStop::Damaged)?;
+                let timing = PropertyValue::decode((bits & 3).into()).map_err(|_| ReadStop::Damaged)?;
                 let controller = match bits >> 2 & 3 {
                     0 => None,
                     code => Some(*Controller::ALL.get(usize::from(code - 1)).ok_or(ReadStop::Damaged)?),
@@ -276,86 +276,7 @@ impl Decoder {
                 let change = VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller };
                 Command::SetVolume { volume, change }
             }
-            5 => {
-                let policy = reader.policy_change()?;
-                let bits = reader.byte()?;
-                let is_set = bits & 1 != 0;
-                let dedup_verify = match bits >> 1 & 3 {
-                    0 => None,
-                    code => DedupVerify::ALL.get(usize::from(code - 1)).copied(),
-                };
-                let memory = reader.number()?;
-                let second_copies = match reader.number()? {
-                    0 => None,
-                    above => Some(u32::try_from(above - 1).map_err(|_| ReadStop::Damaged)?),
-                };
-                let index_copy = match reader.number()? {
-                    0 => None,
-                    copy => Some(
-                        *usize::try_from(copy - 1)
-                            .ok()
-                            .and_then(|copy| IndexCopy::ALL.get(copy))
-                            .ok_or(ReadStop::Damaged)?,
-                    ),
-                };
-                let cache = match reader.small()? {
-                    0 => None,
-                    1 => Some(None),
-                    code => Some(Some(CacheSetting::decode(code - 1).ok_or(ReadStop::Damaged)?)),
-                };
-                let replicas = match reader.number()? {
-                    0 => None,
-                    number => Some((number - 1).checked_sub(1)),
-                };
-                let defrag = match reader.number()? {
-                    0 => None,
-                    code => Some(DefragSetting::decode(u32::try_from(code - 1).map_err(|_| ReadStop::Damaged)?)),
-                };
-                let cache_key = match reader.number()? {
-                    0 => None,
-                    key => Some(
-                        *usize::try_from(key - 1)
-                            .ok()
-                            .and_then(|key| CacheKey::ALL.get(key))
-                            .ok_or(ReadStop::Damaged)?,
-                    ),
-                };
-                let device = match reader.number()? {
-                    0 => None,
-                    code => Some(DeviceKind::decode(code - 1).ok_or(ReadStop::Damaged)?),
-                };
-                let memory = is_set.then_some(memory);
-                if bits >> 6 > 0 {
-                    return Err(ReadStop::Damaged);
-                }
-                let relocate = match bits >> 3 & 1 {
-                    0 => None,
-                    _ => Some(Schedule::decode(reader.number()?).ok_or(ReadStop::Damaged)?),
-                };
-                let throttle = match bits >> 4 & 1 {
-                    0 => None,
-                    _ => Some(*PassThrottle::ALL.get(reader.small()? as usize).ok_or(ReadStop::Damaged)?),
-                };
-                let flash_policy = match bits >> 5 & 1 {
-                    0 => None,
-                    _ => Some(FlashPolicy::decode(reader.small()?).ok_or(ReadStop::Damaged)?),
-                };
-                Command::SetPool(PoolChange {
-                    policy,
-                    memory,
-                    second_copies,
-                    replicas,
-                    index_copy,
-                    defrag,
-                    cache,
-                    cache_key,
-                    device,
-                    dedup_verify,
-                    relocate,
-                    throttle,
-                    flash_policy,
-                })
-            }
+            5 => Command::SetPool(properties::read(reader)?),
             6 => Command::Grow { capacity: reader.number()?, metadata: reader.number()? },
             7 => Command::Settle,
             8 => Command::Close,
@@ -398,12 +319,17 @@ impl Decoder {
     }
 }
 
-struct Reader<'a> {
+/// Reader of the bytes of a recording, from their beginning.
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
     fn take(&mut self, count: usize) -> Result<&'a [u8], ReadStop> {
         let end = self.at.checked_add(count).ok_or(ReadStop::Damaged)?;
         let bytes = self.bytes.get(self.at..end).ok_or(ReadStop::Incomplete)?;
@@ -411,11 +337,11 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    fn byte(&mut self) -> Result<u8, ReadStop> {
+    pub(super) fn byte(&mut self) -> Result<u8, ReadStop> {
         Ok(self.take(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u64, ReadStop> {
+    pub(super) fn number(&mut self) -> Result<u64, ReadStop> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -444,7 +370,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the length of a list; a length above [`MOST`] is damage.
-    fn count(&mut self) -> Result<u64, ReadStop> {
+    pub(super) fn count(&mut self) -> Result<u64, ReadStop> {
         let count = self.number()?;
         if count > MOST { Err(ReadStop::Damaged) } else { Ok(count) }
     }
@@ -457,7 +383,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text(&mut self) -> Result<String, ReadStop> {
+    pub(super) fn text(&mut self) -> Result<String, ReadStop> {
         let length = self.count()? as usize;
         let text = core::str::from_utf8(self.take(length)?).map_err(|_| ReadStop::Damaged)?;
         Ok(text.into())
@@ -484,7 +410,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn policy_change(&mut self) -> Result<Option<Option<Policy>>, ReadStop> {
+    pub(super) fn policy_change(&mut self) -> Result<Option<Option<Policy>>, ReadStop> {
         match self.byte()? {
             0 => Ok(None),
             1 => Ok(Some(None)),

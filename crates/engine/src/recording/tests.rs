@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
-use crate::schedule::Schedule;
 
 fn header() -> Header {
     let geometry = Geometry::for_capacity(1 << 30).unwrap();
@@ -97,7 +96,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
                 policy: changed,
                 read_only: (c % 2 == 0).then_some(flag),
                 exclusive: (c % 3 == 0).then_some(!flag),
-                timing: Timing::decode(a as u8 % 4).unwrap_or(None),
+                timing: [None, Some(Timing::Inline), Some(Timing::Offline), Some(Timing::Hybrid)][a as usize % 4],
                 goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
                 keep_runs: KeepRuns::ALL.get(b as usize % 4).copied(),
                 controller: Controller::ALL.get(c as usize % 3).copied(),
@@ -111,7 +110,8 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             index_copy: flag.then_some(IndexCopy::ALL[a as usize % 3]),
             defrag: (!flag)
                 .then(|| [DefragSetting::Auto, DefragSetting::Off, DefragSetting::PerDay(1 << 20)][a as usize % 3]),
-            dedup_verify: DedupVerify::ALL.get(a as usize % 4).copied(),
+            dedup_verify: [Some(DedupVerify::Off), Some(DedupVerify::Both), Some(DedupVerify::Kept), None]
+                [a as usize % 4],
             relocate: [None, Some(Schedule::Off), Some(Schedule::Auto), "22-06".parse().ok()][b as usize % 4],
             throttle: PassThrottle::ALL.get(c as usize % 4).copied(),
             flash_policy: [None, "budget".parse().ok(), "paper:delay=off".parse().ok()][b as usize % 3],

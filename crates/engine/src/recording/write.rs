@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION};
+use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION, properties};
 use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
-use crate::properties::CacheSetting;
+use crate::properties::{CacheSetting, PropertyValue};
 
 /// The byte for the kind of a call. Zero is none: a file may end with zeroes after a crash of the machine.
 pub(super) mod tag {
@@ -222,45 +222,14 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             let switch = |is_on: Option<bool>| is_on.map_or(0, |is_on| 1 + u8::from(is_on));
             out.push(switch(read_only) | switch(exclusive) << 2);
             let controller = controller.map_or(0, |controller| 1 + controller as u8) << 2;
-            out.push(Timing::encode(timing) | controller | keep_runs.map_or(0, |keep_runs| 1 + keep_runs as u8) << 4);
+            out.push(timing.encode() as u8 | controller | keep_runs.map_or(0, |keep_runs| 1 + keep_runs as u8) << 4);
             let (kind, amount) = goal.map_or((u8::MAX, 0), Goal::encode);
             out.push(kind);
             number(out, amount);
         }
-        Command::SetPool(PoolChange {
-            policy,
-            memory,
-            second_copies,
-            replicas,
-            index_copy,
-            defrag,
-            cache,
-            cache_key,
-            device,
-            dedup_verify,
-            relocate,
-            throttle,
-            flash_policy,
-        }) => {
+        Command::SetPool(change) => {
             out.push(5);
-            put_policy_change(out, policy);
-            // Bits for the fields that are present, so that older recordings are read.
-            let verify = dedup_verify.map_or(0, |verify| verify as u8 + 1) << 1;
-            let (relocates, throttles) = (u8::from(relocate.is_some()) << 3, u8::from(throttle.is_some()) << 4);
-            let flash = u8::from(flash_policy.is_some()) << 5;
-            out.push(u8::from(memory.is_some()) | verify | relocates | throttles | flash);
-            number(out, memory.unwrap_or(0));
-            number(out, second_copies.map_or(0, |above| u64::from(above) + 1));
-            number(out, index_copy.map_or(0, |copy| copy as u64 + 1));
-            let code = |setting: Option<CacheSetting>| u64::from(setting.map_or(0, CacheSetting::encode));
-            number(out, cache.map_or(0, |setting| code(setting) + 1));
-            number(out, replicas.map_or(0, |bytes| bytes.map_or(1, |bytes| bytes.saturating_add(2))));
-            number(out, defrag.map_or(0, |defrag| u64::from(defrag.encode()) + 1));
-            number(out, cache_key.map_or(0, |key| key as u64 + 1));
-            number(out, device.map_or(0, |kind| kind as u64 + 1));
-            relocate.into_iter().for_each(|schedule| number(out, schedule.encode().into()));
-            throttle.into_iter().for_each(|throttle| number(out, throttle as u64));
-            flash_policy.into_iter().for_each(|policy| number(out, policy.encode().into()));
+            properties::put(out, &change);
         }
         Command::Grow { capacity, metadata } => fields(out, &[6, capacity, metadata]),
         Command::Settle => out.push(7),
@@ -304,7 +273,7 @@ fn put_policy(out: &mut Vec<u8>, first: u8, policy: Option<Policy>) {
     }
 }
 
-fn put_policy_change(out: &mut Vec<u8>, policy: Option<Option<Policy>>) {
+pub(super) fn put_policy_change(out: &mut Vec<u8>, policy: Option<Option<Policy>>) {
     match policy {
         None => out.push(0),
         Some(policy) => put_policy(out, 2, policy),
@@ -343,7 +312,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
     }
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn text(out: &mut Vec<u8>, text: &str) {
     number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }

@@ -410,7 +410,7 @@ impl Recovery {
             return Err(OpenError::UnknownFormat);
         }
         pool.durable.roots = pool.durable.superblock.roots;
-        pool.adopt_settings();
+        pool.adopt_properties();
         pool.durable.metadata.epoch = pool.durable.superblock.epoch;
         self.report.clean = pool.durable.superblock.clean;
         pool.state.adopt_failure(pool.durable.superblock.failed);

@@ -37,7 +37,7 @@ impl Repairs {
             return;
         }
         let (volume, slots) = (pool.durable.volumes[at].id, pool.durable.metadata.geometry.slots());
-        if pool.properties.second_copies == 0 {
+        if pool.properties.second_copies() == 0 {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
         } else if pool.durable.volumes[at].size < slots * pool.durable.metadata.geometry.block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, load.clears_left);

@@ -154,7 +154,7 @@ where
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
     Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
 {
-    let pool_memory = probe::require_pool(store)?.memory;
+    let pool_memory = probe::require_pool(store)?.properties.memory();
     let folder = Folder::new()?;
     let address = Address::Unix(folder.join("pool.sock"));
     let Address::Unix(socket) = &address else { bail!("the socket is a Unix socket") };

@@ -24,7 +24,7 @@ pub fn report(path: &Path) -> anyhow::Result<Report> {
         bail!("{} cannot be opened: {}", path.display(), explain_open(error));
     }
     let engine = audit.engine();
-    let mut report = Report::new(engine, memory::of_pool(engine.pool_memory()), |_| 0);
+    let mut report = Report::new(engine, memory::of_pool(engine.properties().memory()), |_| 0);
     report.needs_recovery = needs_recovery(&superblock);
     Ok(report)
 }

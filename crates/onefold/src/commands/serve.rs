@@ -236,7 +236,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
         }
         let store = if arguments.read_only { open_to_read(path)? } else { Store::open(path, Access::Write)? };
         let superblock = probe::require_pool(&store)?;
-        return Ok((store, superblock.memory));
+        return Ok((store, superblock.properties.memory()));
     }
     let size = arguments.size.context("--create needs --size")?;
     if backing::kind_of(path)?.is_none() {
@@ -253,7 +253,7 @@ fn open_store(arguments: &ServeArgs) -> anyhow::Result<(Store, u64)> {
     }
     let superblock = probe::require_pool(&store)?;
     refuse_other_capacity(path, &superblock.parameters.geometry, size)?;
-    Ok((store, superblock.memory))
+    Ok((store, superblock.properties.memory()))
 }
 
 /// Opens a store that is only read, unless its pool has to be recovered first.
@@ -334,7 +334,7 @@ fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyho
 /// Sets the pool's policy, unless it is that already.
 fn set_policy(reactor: &mut Reactor, policy: &str) -> anyhow::Result<()> {
     let wanted = inheritable(policy).map_err(anyhow::Error::msg)?;
-    if reactor.engine().pool_policy() == wanted {
+    if reactor.engine().properties().policy() == wanted {
         return Ok(());
     }
     let change = engine::PoolChange { policy: Some(wanted), ..engine::PoolChange::default() };

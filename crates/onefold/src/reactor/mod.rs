@@ -120,7 +120,7 @@ impl Reactor {
     /// Collects the figures of the engine, the server and the flash.
     pub fn report(&self) -> Report {
         let (engine, serving) = (&self.core.engine, self.lifecycle.is_serving());
-        let memory = if serving { self.memory.total() } else { memory::of_pool(engine.pool_memory()) };
+        let memory = if serving { self.memory.total() } else { memory::of_pool(engine.properties().memory()) };
         let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
         report.latency = LatencyReport::new(self.server.latencies());
         report.host_full = self.monitor.host_lacks_space();
@@ -128,7 +128,7 @@ impl Reactor {
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.lifecycle.is_ephemeral();
         report.opened = serving.then_some(self.lifecycle.made());
-        let policy = engine.flash_policy().to_string();
+        let policy = engine.properties().flash_policy().to_string();
         report.flash = FlashReport { policy, ..self.devices.flash_report(&engine.status(), engine.geometry()) };
         report
     }

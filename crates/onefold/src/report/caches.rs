@@ -17,7 +17,7 @@ report! {
         /// Setting in force, as it is written on the command line.
         setting: String = engine.cache_setting().unwrap_or_default().to_string(),
         /// True if the setting was stored in the pool.
-        is_set: bool = engine.pool_cache().is_some(),
+        is_set: bool = engine.properties().cache().is_some(),
         /// Bytes that index and read cache share.
         shared_bytes: u64 = status.shared_bytes,
         /// Bytes of the index.
@@ -43,7 +43,7 @@ report! {
         /// Slots whose content is in the buffer of another slot now: blocks that are held once and would be held twice.
         shared_blocks: u64 = status.contents.shared_blocks,
         /// Key by which the read cache finds blocks, as it is written on the command line.
-        key: String = engine.cache_key().to_string(),
+        key: String = engine.properties().cache_key().to_string(),
         /// Blocks read from the device.
         read_misses: u64 = counts.read_misses,
         /// Blocks read that a larger read cache would have had.

@@ -98,13 +98,13 @@ report! {
         memory_cap_bytes: u64 = memory.0,
         /// Number of references beyond which a block gets a second copy when the pool is scrubbed; 0: none does.
         #[serde(default)]
-        second_copies_above: u32 = engine.second_copies_above(),
+        second_copies_above: u32 = engine.properties().second_copies(),
         /// Blocks of the data that are second copies.
         #[serde(default)]
         second_copies: u64 = status.second_copies,
         /// Copy that the index names of a block that is written again: `sequential`, `oldest` or `newest`.
         #[serde(default)]
-        index_copy: String = engine.index_copy().to_string(),
+        index_copy: String = engine.properties().index_copy().to_string(),
         /// Replicas of blocks that reads found scattered.
         #[serde(default)]
         replicas: ReplicasReport = ReplicasReport::new(&status.replicate, engine, memory.0),
@@ -143,17 +143,17 @@ report! {
         scrub: ScrubReport = ScrubReport::new(&status.scrub),
         /// The pass that finds all duplicates, in progress or the last one.
         #[serde(default)]
-        dedup: DedupReport = DedupReport::new(&status.dedup, engine.dedup_verify()),
+        dedup: DedupReport = DedupReport::new(&status.dedup, engine.properties().dedup_verify()),
         /// The run of a plan, in progress or the last one.
         #[serde(default)]
-        relocate: RelocateReport = RelocateReport::new(&status.relocate, engine.relocate_schedule()),
+        relocate: RelocateReport = RelocateReport::new(&status.relocate, engine.properties().relocate()),
         /// Latency of clients beside the pass that finds duplicates.
         #[serde(default)]
-        throttle: ThrottleReport = ThrottleReport::new(&status.throttle, engine.pass_throttle()),
+        throttle: ThrottleReport = ThrottleReport::new(&status.throttle, engine.properties().throttle()),
         /// The damages found last, at most 64.
         damages: Vec<DamageReport> = engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
         /// The pool's policy, if it is set.
-        pool_policy: Option<String> = engine.pool_policy().map(|policy| policy.to_string()),
+        pool_policy: Option<String> = engine.properties().policy().map(|policy| policy.to_string()),
         /// Counts of writes to all volumes.
         #[serde(default)]
         writes: WritesReport = WritesReport::new(engine.write_counts()),
@@ -171,7 +171,7 @@ report! {
         disk_index: DiskIndexReport = DiskIndexReport::new(engine.disk_index_status()),
         /// The flash in front of the store.
         #[serde(default)]
-        flash: FlashReport = FlashReport { policy: engine.flash_policy().to_string(), ..FlashReport::default() },
+        flash: FlashReport = FlashReport { policy: engine.properties().flash_policy().to_string(), ..FlashReport::default() },
         /// Addresses where clients connect, as `--listen` takes them; empty if the pool is not served.
         #[serde(default)]
         addresses: Vec<String> = Vec::new(),
@@ -349,7 +349,7 @@ report! {
         /// Policy in force, as it is written on the command line.
         policy: String = engine.policy_of(volume).to_string(),
         /// Origin of the policy: `default`, `pool` or `volume`.
-        policy_source: String = match (volume.policy, engine.pool_policy()) {
+        policy_source: String = match (volume.policy, engine.properties().policy()) {
             (Some(_), _) => "volume".into(),
             (None, Some(_)) => "pool".into(),
             (None, None) => "default".into(),
@@ -404,7 +404,7 @@ report! {
         /// Bytes that replicas may take, as far as there is memory for the table of that many.
         budget_bytes: u64 = space.0,
         /// Budget that was set, in bytes, if any was.
-        set_bytes: Option<u64> = engine.replicas_budget(),
+        set_bytes: Option<u64> = engine.properties().replicas(),
         /// Blocks of the data that are replicas.
         blocks: u64 = status.replicas,
         /// Reads that are noted, to be put in order when the pool is idle.

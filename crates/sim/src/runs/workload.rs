@@ -433,7 +433,7 @@ impl Generator<'_> {
                 let copies = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
                 Operation::IndexCopy(self.policies.pick(&copies))
             }
-            22 if self.keys.one_in(4) => Operation::CacheKey(self.keys.pick(&CacheKey::ALL)),
+            22 if self.keys.one_in(4) => Operation::CacheKey(self.keys.pick(CacheKey::ALL)),
             22 => Operation::SetCache((!self.caches.one_in(5)).then(|| any_cache(&mut self.caches))),
             25 => Operation::TakeOver { after: self.random.below(100), cut: self.cut() },
             24 => {

@@ -139,7 +139,7 @@ fn each_side_alone_is_served_and_the_setting_is_kept() {
     assert_eq!(bench.counts().read_hits, 0, "there is no read cache");
     bench.write_all(400, 1000..1008);
     assert_eq!(bench.world.engine.write_counts().index_hits, 8, "the index was filled again");
-    assert_eq!(bench.world.engine.pool_cache(), Some(cache("index")));
+    assert_eq!(bench.world.engine.properties().cache(), Some(cache("index")));
     bench.audit();
 }
 

@@ -39,7 +39,7 @@ impl Bench {
 
     /// Drops all cached blocks.
     fn empty_the_cache(&mut self) {
-        let key = self.world.engine.cache_key();
+        let key = self.world.engine.properties().cache_key();
         self.set_key(CacheKey::Off);
         self.set_key(key);
     }
@@ -130,7 +130,7 @@ fn what_is_written_twice_is_kept_once() {
 fn the_key_is_kept() {
     let mut bench = bench(CacheKey::Content, 0);
     bench.reopen();
-    assert_eq!(bench.world.engine.cache_key(), CacheKey::Content);
+    assert_eq!(bench.world.engine.properties().cache_key(), CacheKey::Content);
     bench.write_images();
     bench.empty_the_cache();
     bench.read_image(0);

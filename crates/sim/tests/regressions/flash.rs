@@ -167,7 +167,7 @@ fn by_policy(text: &str) -> Operation {
 #[test]
 fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
     let mut run = cached(1);
-    assert_eq!(run.world.engine.flash_policy(), FlashPolicy::Budget);
+    assert_eq!(run.world.engine.properties().flash_policy(), FlashPolicy::Budget);
     // Nothing is read so often, so nothing more is copied.
     let seldom = "paper:filter=200,delay=off,comparison=off";
     run.perform(&[by_policy(seldom), Operation::CacheKey(CacheKey::Off)]).unwrap();
@@ -176,9 +176,9 @@ fn the_policy_of_a_flash_is_in_force_at_once_and_after_a_crash() {
         run.perform(&read()).unwrap();
         run.perform(&[Operation::Idle(2 << 30)]).unwrap();
     }
-    assert_eq!((flash(&run).copied, run.world.engine.flash_policy()), (copied, seldom.parse().unwrap()));
+    assert_eq!((flash(&run).copied, run.world.engine.properties().flash_policy()), (copied, seldom.parse().unwrap()));
     run.perform(&[Operation::Settle, crash(), Operation::Idle(1 << 30)]).unwrap();
-    assert_eq!(run.world.engine.flash_policy(), seldom.parse().unwrap());
+    assert_eq!(run.world.engine.properties().flash_policy(), seldom.parse().unwrap());
     for _ in 0..4 {
         run.perform(&read()).unwrap();
         run.perform(&[Operation::Idle(2 << 30)]).unwrap();

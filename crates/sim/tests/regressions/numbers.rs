@@ -48,11 +48,11 @@ fn every_number_of_a_command_is_refused_or_carried_out_and_kept() {
             assert!(bench.command_result(token).is_err());
         }
         let engine = &bench.world.engine;
-        let kept = (engine.pool_memory(), engine.replicas_budget());
+        let kept = (engine.properties().memory(), engine.properties().replicas());
         assert_eq!(kept.0, number);
         // Also after a crash.
         bench.crash(Cut::Lost).expect("it opens");
-        assert_eq!((bench.world.engine.pool_memory(), bench.world.engine.replicas_budget()), kept);
+        assert_eq!((bench.world.engine.properties().memory(), bench.world.engine.properties().replicas()), kept);
     }
     assert!(performed > 100, "{performed}");
     bench.assert_holds(3, 5);

@@ -455,7 +455,7 @@ fn the_paper_s_loop_delays_the_pass_while_a_goal_is_missed_and_is_off_while_all_
         );
         bench.reopen();
         bench.crash(Cut::Lost).expect("it opens");
-        assert_eq!((bench.world.engine.pass_throttle(), delay(&bench)), (PassThrottle::Experiment, Some(0)));
+        assert_eq!((bench.world.engine.properties().throttle(), delay(&bench)), (PassThrottle::Experiment, Some(0)));
         set(&mut bench, PassThrottle::Share);
         assert_eq!(delay(&bench), None);
     }

@@ -212,7 +212,7 @@ impl Dedup {
                 _ => return Ok(ShareResult::Kept),
             },
         };
-        let verified = match pool.dedup_verify() {
+        let verified = match pool.properties.dedup_verify() {
             DedupVerify::Kept => self.are_proven(pool, repairs, &run)?,
             DedupVerify::Both => self.are_equal(pool, repairs, &run, keeps_runs)?,
             DedupVerify::Off => true,

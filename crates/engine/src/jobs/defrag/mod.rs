@@ -108,7 +108,7 @@ impl Defrag {
     /// Returns the state and counts of defragmentation.
     pub(crate) fn status(&self, pool: &Pool) -> DefragStatus {
         DefragStatus {
-            defrag: pool.regions().defrag(),
+            defrag: pool.properties.defrag(),
             noted_regions: pool.regions().scattered() as u64 + u64::from(self.mover.is_in_progress()),
             waiting_regions: pool.regions().aside() as u64,
             regions: self.done,

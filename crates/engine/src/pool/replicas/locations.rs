@@ -15,12 +15,12 @@ impl Pool {
     /// Returns the number of blocks that replicas may take: the budget, or a share of the pool's size.
     fn replicas_wanted(&self) -> u64 {
         let block = self.durable.metadata.geometry.block();
-        self.hints.replicas.budget.map_or(self.durable.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
+        self.properties.replicas().map_or(self.durable.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
     }
 
     /// Returns true if popular blocks shall get copies: on an HDD, if a budget is set.
     fn wants_copies(&self) -> bool {
-        self.device().is_rotational && self.hints.replicas.budget.is_some()
+        self.device().is_rotational && self.properties.replicas().is_some()
     }
 
     /// Returns the number of blocks that replicas in order may take within these limits: the budget, or half of it besides copies, if there is memory for the

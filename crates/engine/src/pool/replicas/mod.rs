@@ -40,8 +40,6 @@ const FEW: usize = 64;
 pub(crate) struct Replicas {
     /// Hidden volume of replicas, if there is one that is not deleted.
     pub volume: Option<VolumeId>,
-    /// Bytes that replicas may take, if the budget was set.
-    pub budget: Option<u64>,
     /// Slots of the pool when the volume was created: the distance between two places of a slot in it.
     stride: u64,
     /// Replicas in order, by their slots.

@@ -158,7 +158,7 @@ impl Run {
     /// a relocation plan, and a pass that finds duplicates. Fails if it makes no progress.
     fn finish_copying(&mut self) -> Checked {
         let engine = &self.world.engine;
-        let copies = engine.second_copies_above() > 0 && !self.has_failed();
+        let copies = engine.properties().second_copies() > 0 && !self.has_failed();
         while copies && self.world.engine.status().scrub.state == PassState::Running {
             self.wait()?;
         }

@@ -175,7 +175,7 @@ impl Run {
             },
         });
         let listed: Vec<Listing> = listed.collect();
-        self.model.reconcile(&listed, self.world.engine.pool_policy(), opened)
+        self.model.reconcile(&listed, self.world.engine.properties().policy(), opened)
     }
 
     /// Returns true if a change of its volume explains that a request was refused.

@@ -1,4 +1,7 @@
-//! Parser and formatter of sizes for people: powers of 1024.
+//! Sizes in bytes as text, for people: powers of 1024.
+
+use alloc::format;
+use alloc::string::{String, ToString};
 
 /// Reads a size: a number of bytes, or one with K, M, G, T, P (also KiB, KB, ...), all powers of 1024.
 pub fn parse(text: &str) -> Result<u64, String> {
@@ -67,6 +70,13 @@ pub fn show(bytes: u64) -> String {
     } else {
         format!("{}.{} {unit}", tenths / 10, tenths % 10)
     }
+}
+
+/// Writes a size exactly, in the largest unit (K, M, G or T) of which it is a whole number. [`parse`] reads it.
+pub fn exact(bytes: u64) -> String {
+    let unit =
+        ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
+    unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
 }
 
 /// Tenths of 1024^power in `bytes`, rounded.
@@ -142,6 +152,7 @@ mod tests {
         #[test]
         fn a_whole_number_of_bytes_reads_back(bytes: u64) {
             proptest::prop_assert_eq!(parse(&bytes.to_string()), Ok(bytes));
+            proptest::prop_assert_eq!(parse(&exact(bytes)), Ok(bytes));
             proptest::prop_assert!(!show(bytes).is_empty());
         }
     }

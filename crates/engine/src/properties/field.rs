@@ -1,0 +1,81 @@
+//! Fields on disk: bits of a block that hold the code of a property.
+
+use super::value::Code;
+
+/// A part of a field: consecutive bits of little-endian bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Bits {
+    /// First byte.
+    at: usize,
+    /// First bit in that byte.
+    shift: u8,
+    /// Number of bits.
+    count: u8,
+}
+
+impl Bits {
+    /// Makes a part of whole bytes, eight at most.
+    pub(crate) const fn bytes(at: usize, bytes: u8) -> Bits {
+        assert!(bytes >= 1 && bytes <= 8);
+        Bits { at, shift: 0, count: 8 * bytes }
+    }
+
+    /// Makes a part of some bits of a byte.
+    pub(crate) const fn of_byte(at: usize, shift: u8, count: u8) -> Bits {
+        assert!(count >= 1 && shift + count <= 8);
+        Bits { at, shift, count }
+    }
+
+    /// Returns the greatest number that the part can hold.
+    fn most(self) -> Code {
+        Code::MAX >> (Code::BITS - u32::from(self.count))
+    }
+
+    fn byte_count(self) -> usize {
+        usize::from(self.shift + self.count).div_ceil(8)
+    }
+}
+
+/// Writes a code to a field of a zeroed block: its lowest bits to the first part, the next ones to the second.
+pub(crate) fn write(field: &[Bits], code: Code, block: &mut [u8]) {
+    let mut left = code;
+    for part in field {
+        let bytes = ((left & part.most()) << part.shift).to_le_bytes();
+        for (at, byte) in (part.at..).zip(&bytes[..part.byte_count()]) {
+            block[at] |= byte;
+        }
+        left >>= part.count;
+    }
+    assert!(left == 0, "a property's code fits into its field");
+}
+
+/// Reads the code in a field.
+pub(crate) fn read(field: &[Bits], block: &[u8]) -> Code {
+    field.iter().rev().fold(0, |code: Code, part| {
+        let mut bytes = [0; size_of::<Code>()];
+        bytes[..part.byte_count()].copy_from_slice(&block[part.at..][..part.byte_count()]);
+        code << part.count | Code::from_le_bytes(bytes) >> part.shift & part.most()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_reads_back_from_its_bits_and_leaves_the_others_alone() {
+        let fields: [(&[Bits], Code, [u8; 10]); 4] = [
+            (&[Bits::bytes(1, 8)], u64::MAX as Code - 2, [0, 0xfd, 255, 255, 255, 255, 255, 255, 255, 0]),
+            (&[Bits::bytes(8, 2)], 0x1234, [0, 0, 0, 0, 0, 0, 0, 0, 0x34, 0x12]),
+            (&[Bits::of_byte(3, 2, 5)], 0b10011, [0, 0, 0, 0b100_1100, 0, 0, 0, 0, 0, 0]),
+            (&[Bits::bytes(9, 1), Bits::of_byte(0, 7, 1)], 0x134, [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x34]),
+        ];
+        for (field, code, expected) in fields {
+            let mut block = [0; 10];
+            write(field, code, &mut block);
+            assert_eq!(block, expected);
+            assert_eq!(read(field, &block), code);
+            assert_eq!(read(field, &expected.map(|byte| !byte)), !code & read(field, &[255; 10]));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The tables of properties: a row is all that there is to know of a property.
+
+use alloc::string::String;
+
+use super::cache::{CacheKey, CacheSetting, IndexCopy};
+use super::dedup::{DedupVerify, PassThrottle};
+use super::defrag::DefragSetting;
+use super::device::DeviceKind;
+use super::field::{self, Bits};
+use super::flash::FlashPolicy;
+use super::policy::Policy;
+use super::schedule::Schedule;
+use super::value::{Code, PropertyValue};
+
+/// Returns a value as it will be read from its code.
+fn rounded<T: PropertyValue>(value: T) -> T {
+    T::decode(value.encode()).unwrap_or(value)
+}
+
+/// Defines the properties of a scope by their rows: the names as an enum, the values, and a change of some of them. A row has the field of the two structs, the
+/// variant of the enum, the type of the value, the name for operators, the field on disk, and the help. The default of a property is that of its type.
+macro_rules! properties {
+    (
+        $(#[$property_meta:meta])* $Property:ident;
+        $(#[$values_meta:meta])* $Values:ident;
+        $(#[$change_meta:meta])* $Change:ident;
+        $(
+            $(#[$row:meta])*
+            $field:ident($Name:ident): $Type:ty = $name:literal, [$($bits:expr),+], $help:literal;
+        )+
+    ) => {
+        $(#[$property_meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $Property {
+            $($(#[$row])* $Name,)+
+        }
+
+        impl $Property {
+            /// All properties, in the order of the table.
+            pub const ALL: &[$Property] = &[$($Property::$Name),+];
+
+            /// Returns the property with this name.
+            pub fn named(name: &str) -> Option<$Property> {
+                $Property::ALL.iter().copied().find(|property| property.name() == name)
+            }
+
+            /// Returns the name for operators.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($Property::$Name => $name,)+
+                }
+            }
+
+            /// Returns the help: the values, and the default among them.
+            pub fn help(self) -> &'static str {
+                match self {
+                    $($Property::$Name => $help,)+
+                }
+            }
+
+            /// Returns the field on disk.
+            pub(super) fn field(self) -> &'static [Bits] {
+                match self {
+                    $($Property::$Name => const { &[$($bits),+] },)+
+                }
+            }
+        }
+
+        $(#[$values_meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct $Values {
+            $($(#[$row])* $field: $Type,)+
+        }
+
+        impl $Values {
+            $(
+                #[doc = concat!("Returns the value of `", $name, "`.")]
+                pub fn $field(&self) -> $Type {
+                    self.$field
+                }
+            )+
+
+            /// Returns the values after a change, each as it will be read from disk.
+            pub fn with(&self, change: &$Change) -> $Values {
+                $Values { $($field: change.$field.map_or(self.$field, rounded),)+ }
+            }
+
+            /// Returns the text form of a value.
+            pub fn text(&self, property: $Property) -> String {
+                match property {
+                    $($Property::$Name => self.$field.text(),)+
+                }
+            }
+
+            /// Returns true if a value is the default.
+            pub fn is_default(&self, property: $Property) -> bool {
+                match property {
+                    $($Property::$Name => self.$field == <$Type>::default(),)+
+                }
+            }
+
+            /// Writes all values to their fields of a block, in which these are zero.
+            pub(crate) fn write(&self, block: &mut [u8]) {
+                $(field::write($Property::$Name.field(), PropertyValue::encode(self.$field), block);)+
+            }
+
+            /// Reads all values from their fields of a block; an error is the reason why one is refused.
+            pub(crate) fn read(block: &[u8]) -> Result<$Values, &'static str> {
+                Ok($Values { $($field: PropertyValue::decode(field::read($Property::$Name.field(), block))?,)+ })
+            }
+        }
+
+        $(#[$change_meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct $Change {
+            $($(#[$row])* pub $field: Option<$Type>,)+
+        }
+
+        impl $Change {
+            /// Returns the text form of a value, if the property is changed.
+            pub fn text(&self, property: $Property) -> Option<String> {
+                match property {
+                    $($Property::$Name => self.$field.map(PropertyValue::text),)+
+                }
+            }
+
+            /// Changes a property to a value in text form; an error names the property, the text and the reason.
+            pub fn set_text(&mut self, property: $Property, text: &str) -> Result<(), String> {
+                match property {
+                    $($Property::$Name => PropertyValue::parse(text).map(|value| self.$field = Some(value)),)+
+                }
+                .map_err(|why| alloc::format!("{}={text} is not possible: {why}", property.name()))
+            }
+
+            /// Returns the code of a value, if the property is changed.
+            pub(crate) fn code(&self, property: $Property) -> Option<Code> {
+                match property {
+                    $($Property::$Name => self.$field.map(PropertyValue::encode),)+
+                }
+            }
+
+            /// Changes a property to the value with this code; an error is the reason why there is none.
+            pub(crate) fn set_code(&mut self, property: $Property, code: Code) -> Result<(), &'static str> {
+                match property {
+                    $($Property::$Name => PropertyValue::decode(code).map(|value| self.$field = Some(value)),)+
+                }
+            }
+        }
+    };
+}
+
+properties! {
+    /// Property of a pool.
+    PoolProperty;
+    /// Values of the properties of a pool.
+    PoolProperties;
+    /// Changes of properties of the pool; `None` leaves one as it is.
+    PoolChange;
+
+    /// Policy of volumes without one of their own; `None` for the default.
+    policy(Policy): Option<Policy> = "policy", [Bits::bytes(174, 1), Bits::bytes(248, 1)],
+        "as for volumes, inherit is the default";
+
+    /// Memory to serve the pool with, in bytes; 0 for the default.
+    memory(Memory): u64 = "memory", [Bits::bytes(184, 8)],
+        "a size, or default (512M), at once, also while serving";
+
+    /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
+    second_copies(SecondCopies): u32 = "second-copies", [Bits::bytes(480, 4)],
+        "a number of references beyond which 'scrub' gives a block a second copy, or off (the default)";
+
+    /// Bytes that replicas of blocks may take which reads found scattered; `None` for the default, 0 for none.
+    replicas(Replicas): Option<u64> = "replicas", [Bits::bytes(488, 8)],
+        "a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default";
+
+    /// Copy that the index names of a block that is written again.
+    index_copy(IndexCopy): IndexCopy = "index-copy", [Bits::bytes(249, 1)],
+        "the copy that is known of a block that was written again: sequential (the default), oldest or newest";
+
+    /// Amount of data that defragmentation may move for readers that found it scattered.
+    defrag(Defrag): DefragSetting = "defrag", [Bits::bytes(412, 4)],
+        "how much is moved to put in order what readers found scattered: auto (the default: 1.5 blocks for each that is written), off, \
+         or a size that may be moved in a day";
+
+    /// Partition of memory between index and read cache; `None` for the default.
+    cache(Cache): Option<CacheSetting> = "cache", [Bits::bytes(484, 4)],
+        "how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or read, \
+         each also with ,lru";
+
+    /// Key by which the read cache finds blocks.
+    cache_key(CacheKey): CacheKey = "cache-key", [Bits::bytes(411, 1)],
+        "key of the read cache: sector (block addresses, the default), content (equal blocks are kept once) or off (it keeps nothing)";
+
+    /// Kind of the disk under the store.
+    device(Device): DeviceKind = "device", [Bits::bytes(13, 1)],
+        "kind of disk: hdd (rotational), ssd, or auto (the default: detected), at once, also while serving";
+
+    /// Reads of the pass that finds duplicates before blocks share a slot.
+    dedup_verify(DedupVerify): DedupVerify = "dedup-verify", [Bits::of_byte(251, 1, 1), Bits::of_byte(251, 7, 1)],
+        "what 'dedup' reads before blocks share a place: kept (the block that is kept, the default), both (and compares them) or off";
+
+    /// Times at which a plan of relocation is made and run without a command.
+    relocate(Relocate): Schedule = "relocate", [Bits::bytes(14, 2)],
+        "when the server profiles reads, plans and runs 'relocate' automatically: auto (when the pool is idle), hours of the day, such as \
+         22-06, or off (the default)";
+
+    /// Feedback loop that throttles the pass that finds duplicates.
+    throttle(Throttle): PassThrottle = "throttle", [Bits::of_byte(251, 2, 5)],
+        "what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block) \
+         or paper:0.001 (the same with its other gain)";
+
+    /// Policy of which containers are copied to a flash in front of the store.
+    flash_policy(FlashPolicy): FlashPolicy = "flash-policy", [Bits::bytes(36, 4)],
+        "which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the more \
+         often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)";
+}

@@ -1,0 +1,148 @@
+//! Changes of the pool's properties in a recording.
+//!
+//! The properties that version 7 began with have the forms that it gave them, so that older recordings are read. The bits of a byte say which of them are there. The
+//! last bit says that others follow: each with its name, and its code in two numbers.
+
+use alloc::vec::Vec;
+
+use super::read::{ReadStop, Reader};
+use super::write::{number, put_policy_change, text};
+use crate::properties::{Code, PoolChange, PoolProperty};
+
+/// Bit of [`PoolProperty::Memory`], whose number is always there.
+const MEMORY: u8 = 1;
+/// First of the two bits of [`PoolProperty::DedupVerify`], which are [`VERIFIES`] less its code; 0: it is not changed.
+const VERIFY_SHIFT: u8 = 1;
+const VERIFIES: Code = 3;
+/// Properties with a number that is always there: the code plus one, 0 if it is not changed. In this order.
+const NUMBERED: [PoolProperty; 7] = [
+    PoolProperty::SecondCopies,
+    PoolProperty::IndexCopy,
+    PoolProperty::Cache,
+    PoolProperty::Replicas,
+    PoolProperty::Defrag,
+    PoolProperty::CacheKey,
+    PoolProperty::Device,
+];
+/// Properties with a number, the code, only if their bit is set. In this order.
+const FLAGGED: [(PoolProperty, u8); 3] =
+    [(PoolProperty::Relocate, 1 << 3), (PoolProperty::Throttle, 1 << 4), (PoolProperty::FlashPolicy, 1 << 5)];
+/// Bit that says that other properties follow.
+const OTHERS: u8 = 1 << 6;
+
+/// Returns true if a property has a form of its own.
+fn has_form(property: PoolProperty) -> bool {
+    let others = [PoolProperty::Policy, PoolProperty::Memory, PoolProperty::DedupVerify];
+    others.contains(&property)
+        || NUMBERED.contains(&property)
+        || FLAGGED.iter().any(|(flagged, _)| *flagged == property)
+}
+
+/// Writes a change.
+pub(super) fn put(out: &mut Vec<u8>, change: &PoolChange) {
+    let flag = |property, bit: u8| change.code(property).map_or(0, |_| bit);
+    let others = PoolProperty::ALL.iter().filter(|property| !has_form(**property));
+    let others: Vec<_> = others.filter_map(|&property| Some((property, change.code(property)?))).collect();
+    let verify = change.code(PoolProperty::DedupVerify).map_or(0, |code| (VERIFIES - code) as u8);
+    put_policy_change(out, change.policy);
+    let mut bits = flag(PoolProperty::Memory, MEMORY) | verify << VERIFY_SHIFT;
+    bits |= FLAGGED.iter().fold(0, |bits, &(property, bit)| bits | flag(property, bit));
+    out.push(bits | if others.is_empty() { 0 } else { OTHERS });
+    number(out, change.memory.unwrap_or(0));
+    for property in NUMBERED {
+        number(out, change.code(property).map_or(0, |code| (code as u64).saturating_add(1)));
+    }
+    for code in FLAGGED.iter().filter_map(|(property, _)| change.code(*property)) {
+        number(out, code as u64);
+    }
+    if !others.is_empty() {
+        number(out, others.len() as u64);
+    }
+    for (property, code) in others {
+        text(out, property.name());
+        number(out, code as u64);
+        number(out, (code >> 64) as u64);
+    }
+}
+
+/// Reads a change.
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<PoolChange, ReadStop> {
+    let mut change = PoolChange { policy: reader.policy_change()?, ..PoolChange::default() };
+    let mut set = |property, code| change.set_code(property, code).map_err(|_| ReadStop::Damaged);
+    let bits = reader.byte()?;
+    if bits & !(MEMORY | 3 << VERIFY_SHIFT | FLAGGED.iter().fold(OTHERS, |bits, (_, bit)| bits | bit)) != 0 {
+        return Err(ReadStop::Damaged);
+    }
+    if let verify @ 1.. = bits >> VERIFY_SHIFT & 3 {
+        set(PoolProperty::DedupVerify, VERIFIES - Code::from(verify))?;
+    }
+    let memory = reader.number()?;
+    if bits & MEMORY != 0 {
+        set(PoolProperty::Memory, memory.into())?;
+    }
+    for property in NUMBERED {
+        if let Some(code) = reader.number()?.checked_sub(1) {
+            set(property, code.into())?;
+        }
+    }
+    for (property, bit) in FLAGGED {
+        if bits & bit != 0 {
+            set(property, reader.number()?.into())?;
+        }
+    }
+    let others = if bits & OTHERS != 0 { reader.count()? } else { 0 };
+    for _ in 0..others {
+        let property = PoolProperty::named(&reader.text()?).ok_or(ReadStop::Damaged)?;
+        let (low, high) = (reader.number()?, reader.number()?);
+        set(property, Code::from(low) | Code::from(high) << 64)?;
+    }
+    Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::properties::tests::codes;
+
+    fn read_all(bytes: &[u8]) -> Option<PoolChange> {
+        let mut reader = Reader::new(bytes);
+        let change = read(&mut reader).ok()?;
+        reader.byte().is_err().then_some(change)
+    }
+
+    #[test]
+    fn a_change_of_any_property_reads_back() {
+        for (property, code) in codes() {
+            let (mut change, mut bytes) = (PoolChange::default(), Vec::new());
+            if change.set_code(property, code).is_err() {
+                continue;
+            }
+            put(&mut bytes, &change);
+            // The greatest budget is one more than a number holds, and counts as the one before.
+            let replicas = change.replicas.map(|budget| budget.map(|bytes| bytes.min(u64::MAX - 2)));
+            assert_eq!(read_all(&bytes), Some(PoolChange { replicas, ..change }), "{property:?} {code:x}");
+        }
+    }
+
+    #[test]
+    fn properties_of_later_rows_follow_by_name() {
+        let others = |names: &[&str]| {
+            let mut bytes = Vec::new();
+            put(&mut bytes, &PoolChange { memory: Some(5), ..PoolChange::default() });
+            bytes[1] |= OTHERS;
+            number(&mut bytes, names.len() as u64);
+            for name in names {
+                text(&mut bytes, name);
+                bytes.extend([2, 0]);
+            }
+            bytes
+        };
+        let mut expected = PoolChange { memory: Some(5), ..PoolChange::default() };
+        expected.set_text(PoolProperty::IndexCopy, "newest").unwrap();
+        expected.set_text(PoolProperty::CacheKey, "off").unwrap();
+        assert_eq!(read_all(&others(&["index-copy", "cache-key"])), Some(expected));
+        assert_eq!(read_all(&others(&["no-property"])), None);
+        let cut = others(&["index-copy"]);
+        assert!((0..cut.len()).all(|end| read_all(&cut[..end]).is_none()));
+    }
+}
