@@ -2,7 +2,7 @@
 //! effect of commands in the engine: the simulator's `every_number_of_a_command_is_refused_or_carried_out_and_kept`.)
 
 use clap::Parser;
-use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
+use engine::{DigestFunction, Engine, Geometry, Limits, Parameters, PoolChange, PoolProperty};
 use proptest::prelude::*;
 
 use crate::commands::cli::{Cli, Command};
@@ -10,8 +10,9 @@ use crate::commands::estimate;
 use crate::frontend::nbd::listen::Address;
 use crate::memory::MemoryPartition;
 use crate::operators::command;
-use crate::operators::control::{Budget, PoolSettings, Request, Response};
-use crate::operators::properties::{pool_request, replicas_text, second_copies_text, volume_request};
+use crate::operators::control::{Request, Response};
+use crate::operators::properties::{pool_request, volume_request};
+use crate::operators::settings::PoolSettings;
 use crate::size;
 use crate::store::grow;
 
@@ -75,31 +76,18 @@ fn command_line() -> impl Strategy<Value = Vec<String>> {
 /// Generates any command for a pool or a volume, with any numbers.
 fn request() -> impl Strategy<Value = Request> {
     let name = prop_oneof![Just("v".to_string()), ".{0,80}"];
-    let settings = (
-        proptest::option::of(written()),
-        proptest::option::of(number()),
-        proptest::option::of(any::<u32>()),
-        proptest::option::of(number()),
-        proptest::option::of(written()),
-        proptest::option::of(written()),
-    );
-    let settings = settings.prop_map(|(policy, memory_bytes, second_copies, replicas, cache, flash_policy)| {
-        let replicas = replicas.map(Budget::Bytes);
-        Request::SetPool(PoolSettings {
-            policy,
-            memory_bytes,
-            second_copies,
-            replicas,
-            index_copy: None,
-            defrag: None,
-            cache,
-            cache_key: None,
-            device: None,
-            dedup_verify: None,
-            relocate: None,
-            throttle: None,
-            flash_policy,
-        })
+    let numbers = (proptest::option::of(number()), proptest::option::of(any::<u32>()), proptest::option::of(number()));
+    let texts = proptest::collection::vec((proptest::sample::select(PoolProperty::ALL), written()), 0..4);
+    let settings = (numbers, texts).prop_map(|((memory, second_copies, replicas), texts)| {
+        let replicas = replicas.map(Some);
+        let mut change = PoolChange { memory, second_copies, replicas, ..PoolChange::default() };
+        for (property, text) in texts {
+            let before = change;
+            if change.set_text(property, &text).is_err() {
+                assert_eq!(change, before);
+            }
+        }
+        Request::SetPool(PoolSettings(change))
     });
     prop_oneof![
         settings,
@@ -147,7 +135,10 @@ proptest! {
     fn any_word_is_a_value_or_refused(word in written()) {
         let _ = (size::parse(&word), Address::parse(&word), Address::parse(&format!("tcp:h:{word}")));
         let _ = (estimate::parse_memory(&word), estimate::parse_request_size(&word), estimate::parse_policy(&word));
-        let _ = (command::cache_setting(&word), command::inheritable(&word), command::index_copy_value(&word));
+        let _ = command::inheritable(&word);
+        for &property in PoolProperty::ALL {
+            let _ = PoolChange::default().set_text(property, &word);
+        }
     }
 
     #[test]
@@ -179,7 +170,9 @@ proptest! {
 
     #[test]
     fn any_number_can_be_shown(number in number()) {
-        let _ = (size::show(number), replicas_text(Some(number)), second_copies_text(number as u32));
+        let second_copies = Some(number as u32);
+        let change = PoolChange { memory: Some(number), second_copies, replicas: Some(Some(number)), ..PoolChange::default() };
+        let _ = (size::show(number), PoolProperty::ALL.iter().filter_map(|&property| change.text(property)).count());
     }
 
     #[test]

@@ -207,7 +207,8 @@ impl PropertyValue for DefragSetting {
             OFF => Ok(DefragSetting::Off),
             _ => match parse_large(text) {
                 Ok(0) => Err("to move nothing, say defrag=off".into()),
-                Ok(bytes) => Ok(DefragSetting::PerDay(bytes)),
+                // Rounded as on disk: smaller amounts have no text form.
+                Ok(bytes) => Ok(DefragSetting::decode(DefragSetting::PerDay(bytes).encode())),
                 Err(error) => Err(format!("{error} (moved at most in a day); or auto, or off")),
             },
         }

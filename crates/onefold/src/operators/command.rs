@@ -3,14 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    CacheKey, CacheSetting, Command, Controller, DedupCommand, DedupVerify, DefragSetting, DeviceKind, Engine,
-    FlashPolicy, Goal, IndexCopy, KeepRuns, PassThrottle, Policy, PoolChange, RelocateCommand, Schedule, ScrubCommand,
-    Timing, Volume, VolumeId, VolumeProperties,
+    Command, Controller, DedupCommand, Engine, Goal, KeepRuns, Policy, PoolChange, PoolProperty, RelocateCommand,
+    ScrubCommand, Timing, Volume, VolumeId, VolumeProperties,
 };
 use tracing::error;
 
-use crate::operators::control::{Budget, DedupAction, PoolSettings, Request, RunAction, ScrubAction};
-use crate::operators::properties::{replicas_text, second_copies_text};
+use crate::operators::control::{DedupAction, Request, RunAction, ScrubAction};
+use crate::operators::settings::PoolSettings;
 use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
@@ -94,35 +93,7 @@ pub fn wanted<'a>(
                 grow::Wanted::asked(*capacity_bytes, *metadata_bytes, geometry, &status);
             Command::Grow { capacity, metadata }
         }
-        Request::SetPool(PoolSettings {
-            policy,
-            memory_bytes,
-            second_copies,
-            replicas,
-            index_copy,
-            defrag,
-            cache,
-            cache_key,
-            device,
-            dedup_verify,
-            relocate,
-            throttle,
-            flash_policy,
-        }) => Command::SetPool(PoolChange {
-            policy: policy.as_deref().map(inheritable).transpose()?,
-            memory: *memory_bytes,
-            second_copies: *second_copies,
-            replicas: replicas.map(Budget::bytes),
-            index_copy: index_copy.as_deref().map(index_copy_value).transpose()?,
-            defrag: defrag.as_deref().map(defrag_value).transpose()?,
-            cache: cache.as_deref().map(cache_setting).transpose()?,
-            cache_key: cache_key.as_deref().map(cache_key_value).transpose()?,
-            device: device.as_deref().map(device_value).transpose()?,
-            dedup_verify: dedup_verify.as_deref().map(dedup_verify_value).transpose()?,
-            relocate: relocate.as_deref().map(relocate_value).transpose()?,
-            throttle: throttle.as_deref().map(throttle_value).transpose()?,
-            flash_policy: flash_policy.as_deref().map(flash_policy_value).transpose()?,
-        }),
+        Request::SetPool(PoolSettings(change)) => Command::SetPool(*change),
     };
     Ok(Wanted::Command(command, None))
 }
@@ -172,14 +143,6 @@ pub fn controller_value(text: &str) -> Result<Controller, String> {
     text.parse().map_err(|error| format!("controller={text} is not possible: {error}"))
 }
 
-/// Parses the value of `cache`, which says how index and read cache share memory; `None` for `default`.
-pub fn cache_setting(text: &str) -> Result<Option<CacheSetting>, String> {
-    if text == "default" {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|error| format!("cache={text} is not possible: {error}, or default"))
-}
-
 /// Returns true if the pool in memory already has the effect of a request that has not been answered yet.
 pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     let volume = |name: &str| engine.volumes().find(|volume| volume.name == name);
@@ -219,31 +182,8 @@ pub fn done(request: &Request) -> Option<String> {
                 policy.chain(locked).chain(guarded).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
             format!("the volume '{name}': set {}", set.join(", "))
         }
-        Request::SetPool(settings) => format!("the pool: set {}", set_of(settings).join(", ")),
+        Request::SetPool(settings) => format!("the pool: set {}", settings.shown().join(", ")),
     })
-}
-
-/// Lists the settings that are present as `KEY=VALUE`.
-fn set_of(settings: &PoolSettings) -> Vec<String> {
-    let PoolSettings { policy, memory_bytes, second_copies, replicas, index_copy, defrag, .. } = settings;
-    let PoolSettings { cache, cache_key, device, dedup_verify, relocate, throttle, flash_policy, .. } = settings;
-    let memory = memory_bytes.map(|bytes| if bytes == 0 { "default".into() } else { size::show(bytes) });
-    let set = [
-        ("policy", policy.clone()),
-        ("memory", memory),
-        ("second-copies", second_copies.map(second_copies_text)),
-        ("replicas", replicas.as_ref().map(|budget| replicas_text(budget.bytes()))),
-        ("index-copy", index_copy.clone()),
-        ("defrag", defrag.clone()),
-        ("cache", cache.clone()),
-        ("cache-key", cache_key.clone()),
-        ("device", device.clone()),
-        ("dedup-verify", dedup_verify.clone()),
-        ("relocate", relocate.clone()),
-        ("throttle", throttle.clone()),
-        ("flash-policy", flash_policy.clone()),
-    ];
-    set.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect()
 }
 
 /// Converts a scrub action into an engine command, with the wall clock in seconds since 1970.
@@ -285,60 +225,9 @@ fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
 
 /// Parses a policy; `None` for `inherit`.
 pub fn inheritable(text: &str) -> Result<Option<Policy>, String> {
-    match text {
-        "inherit" => Ok(None),
-        text => text.parse().map(Some).map_err(|error| format!("policy={text} is not possible: {error}; or inherit")),
-    }
-}
-
-/// Parses the value of `index-copy`, which says what copy of a rewritten block the index names.
-pub fn index_copy_value(text: &str) -> Result<IndexCopy, String> {
-    text.parse().map_err(|error| format!("index-copy={text} is not possible: {error}"))
-}
-
-/// Parses the value of `cache-key`, by which the read cache finds blocks.
-pub fn cache_key_value(text: &str) -> Result<CacheKey, String> {
-    text.parse().map_err(|error| format!("cache-key={text} is not possible: {error}"))
-}
-
-/// Parses the value of `device`, the kind of disk under the pool.
-pub fn device_value(text: &str) -> Result<DeviceKind, String> {
-    text.parse().map_err(|error| format!("device={text} is not possible: {error}"))
-}
-
-/// Parses the value of `relocate`, which says when a plan of relocation is made and run without a command.
-pub fn relocate_value(text: &str) -> Result<Schedule, String> {
-    text.parse().map_err(|error| format!("relocate={text} is not possible: {error}"))
-}
-
-/// Parses the value of `dedup-verify`, which says what slots the pass that finds duplicates reads before blocks share one.
-pub fn dedup_verify_value(text: &str) -> Result<DedupVerify, String> {
-    text.parse().map_err(|error| format!("dedup-verify={text} is not possible: {error}"))
-}
-
-/// Parses the value of `throttle`, the feedback loop that sets the rate of the pass that finds duplicates.
-pub fn throttle_value(text: &str) -> Result<PassThrottle, String> {
-    text.parse().map_err(|error| format!("throttle={text} is not possible: {error}"))
-}
-
-/// Parses the value of `flash-policy`, which says what containers are copied to flash.
-pub fn flash_policy_value(text: &str) -> Result<FlashPolicy, String> {
-    text.parse().map_err(|error| format!("flash-policy={text} is not possible: {error}"))
-}
-
-/// Parses the value of `defrag`: `auto`, `off`, or the bytes a day that may be moved to put scattered regions in order; 0 is refused.
-pub fn defrag_value(text: &str) -> Result<DefragSetting, String> {
-    match text {
-        "auto" => Ok(DefragSetting::Auto),
-        "off" => Ok(DefragSetting::Off),
-        _ => match size::parse_large(text) {
-            Ok(bytes) if bytes > 0 => Ok(DefragSetting::PerDay(bytes)),
-            Ok(_) => Err("defrag=0 is not possible: to move nothing, say defrag=off".into()),
-            Err(error) => {
-                Err(format!("defrag={text} is not possible: {error} (moved at most in a day); or auto, or off"))
-            }
-        },
-    }
+    let mut change = PoolChange::default();
+    change.set_text(PoolProperty::Policy, text)?;
+    Ok(change.policy.flatten())
 }
 
 /// Formats a number of clients with its noun: `1 client`, `2 clients`.

@@ -23,31 +23,12 @@ use tracing::warn;
 use crate::flash::label::{Attach, Label};
 use crate::frontend::nbd::listen::{Listener, Purpose, check_unix_path};
 use crate::operators::relocate::{Answer, Ask};
+use crate::operators::settings::PoolSettings;
 use crate::print::complain;
 use crate::report::status::Report;
 use crate::store::backing::Store;
 use crate::store::identity::Identity;
 use crate::store::place::Sockets;
-
-/// Upper bound on the bytes that something may take.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "snake_case")]
-pub enum Budget {
-    /// Default of the engine.
-    Default,
-    /// N bytes; 0 allows nothing.
-    Bytes(u64),
-}
-
-impl Budget {
-    /// Returns the bytes as the engine takes them; `None` for its default.
-    pub fn bytes(self) -> Option<u64> {
-        match self {
-            Budget::Default => None,
-            Budget::Bytes(bytes) => Some(bytes),
-        }
-    }
-}
 
 /// Size of the longest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 64 << 10;
@@ -171,38 +152,6 @@ pub enum Request {
     DetachCache,
     /// Stop cleanly; answered at once.
     Stop,
-}
-
-/// Properties of the pool; a missing property stays unchanged.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(default)]
-pub struct PoolSettings {
-    /// Its policy, or `inherit`.
-    pub policy: Option<String>,
-    /// Bytes of memory to serve it with, from now on; 0 for the default.
-    pub memory_bytes: Option<u64>,
-    /// References beyond which a block gets a second copy; 0 for none.
-    pub second_copies: Option<u32>,
-    /// Bytes that replicas for reads may take.
-    pub replicas: Option<Budget>,
-    /// Copy that the index names of a block that is written again, as written on the command line.
-    pub index_copy: Option<String>,
-    /// Amount that may be moved to put scattered regions in order: `auto`, `off`, or bytes a day.
-    pub defrag: Option<String>,
-    /// Partition of memory between index and read cache, or `default`.
-    pub cache: Option<String>,
-    /// Key by which the read cache finds blocks, as written on the command line.
-    pub cache_key: Option<String>,
-    /// Kind of disk under the pool: `auto`, `hdd` or `ssd`.
-    pub device: Option<String>,
-    /// Slots that the pass that finds duplicates reads before blocks share one: `kept`, `both` or `off`.
-    pub dedup_verify: Option<String>,
-    /// Times at which a plan of relocation is made and run without a command: `off`, `auto`, or hours.
-    pub relocate: Option<String>,
-    /// Feedback loop that sets the rate of the pass that finds duplicates, as written on the command line.
-    pub throttle: Option<String>,
-    /// Policy of which containers are copied to flash, as it is written on the command line.
-    pub flash_policy: Option<String>,
 }
 
 /// Action on the pass that finds all duplicates.

@@ -10,4 +10,5 @@ pub mod relocate;
 pub mod service;
 #[cfg(feature = "faults")]
 mod set_clock;
+pub mod settings;
 pub mod watch;

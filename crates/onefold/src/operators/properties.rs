@@ -1,19 +1,15 @@
 //! Properties of pools and volumes in text form: `KEY=VALUE` in, a table with the source of each value out.
 
-use engine::DedupVerify;
+use engine::byte_size::exact;
+use engine::{PoolChange, PoolProperty};
 use serde::Serialize;
 
-use crate::operators::command::{
-    cache_key_value, cache_setting, controller_value, dedup_verify_value, defrag_value, device_value,
-    flash_policy_value, goal_value, index_copy_value, inheritable, keep_runs_value, relocate_value, throttle_value,
-    timing_value,
-};
-use crate::operators::control::{Budget, PoolSettings, Request};
+use crate::operators::command::{controller_value, goal_value, inheritable, keep_runs_value, timing_value};
+use crate::operators::control::Request;
+use crate::operators::settings::PoolSettings;
+use crate::report::properties::DEFAULT;
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
-
-/// Source of a property that neither pool, volume nor command line sets; also the value that resets one.
-const DEFAULT: &str = "default";
 
 /// A row of `get`.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
@@ -72,95 +68,16 @@ pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
 
 /// Lists all properties of a pool, each with the source of its value.
 pub fn of_pool(name: &str, report: &Report) -> Vec<Property> {
-    let (value, source) = match &report.pool_policy {
-        Some(policy) => (policy.clone(), "pool"),
-        None => (engine::Policy::default().to_string(), DEFAULT),
+    let property = |&property: &PoolProperty| {
+        let (value, source) = report.property(property)?;
+        Some(Property { name: name.into(), property: property.name(), value, source })
     };
-    let memory_source = match report.memory_source.as_str() {
-        "command line" => "command line",
-        "pool" => "pool",
-        _ => DEFAULT,
-    };
-    vec![
-        Property { name: name.into(), property: "policy", value, source },
-        Property { name: name.into(), property: "memory", value: memory_text(report), source: memory_source },
-        Property {
-            name: name.into(),
-            property: "second-copies",
-            value: second_copies_text(report.second_copies_above),
-            source: if report.second_copies_above > 0 { "pool" } else { DEFAULT },
-        },
-        Property {
-            name: name.into(),
-            property: "replicas",
-            value: replicas_text(report.replicas.set_bytes.or(Some(report.replicas.budget_bytes))),
-            source: if report.replicas.set_bytes.is_none() { DEFAULT } else { "pool" },
-        },
-        Property {
-            name: name.into(),
-            property: "index-copy",
-            value: report.index_copy.clone(),
-            source: if report.index_copy == engine::IndexCopy::default().to_string() { DEFAULT } else { "pool" },
-        },
-        Property {
-            name: name.into(),
-            property: "defrag",
-            value: defrag_text(report.defrag.bytes_per_day),
-            source: if report.defrag.bytes_per_day.is_none() { DEFAULT } else { "pool" },
-        },
-        Property {
-            name: name.into(),
-            property: "cache",
-            value: report.cache.setting.clone(),
-            source: if report.cache.is_set { "pool" } else { DEFAULT },
-        },
-        Property {
-            name: name.into(),
-            property: "cache-key",
-            value: report.cache.key.clone(),
-            source: if report.cache.key == engine::CacheKey::default().to_string() { DEFAULT } else { "pool" },
-        },
-        Property {
-            name: name.into(),
-            property: "device",
-            value: report.device.set.clone(),
-            source: if report.device.is_set() { "pool" } else { DEFAULT },
-        },
-        Property {
-            name: name.into(),
-            property: "dedup-verify",
-            value: report.dedup.verify.clone(),
-            source: if report.dedup.verify == DedupVerify::default().to_string() { DEFAULT } else { "pool" },
-        },
-        Property {
-            name: name.into(),
-            property: "relocate",
-            value: report.relocate.by_itself.clone(),
-            source: if report.relocate.is_by_itself() { "pool" } else { DEFAULT },
-        },
-        Property {
-            name: name.into(),
-            property: "throttle",
-            value: report.throttle.policy.clone(),
-            source: if report.throttle.is_throttle_set() { "pool" } else { DEFAULT },
-        },
-        Property {
-            name: name.into(),
-            property: "flash-policy",
-            value: report.flash.policy.clone(),
-            source: if report.flash.policy == engine::FlashPolicy::default().to_string() { DEFAULT } else { "pool" },
-        },
-    ]
-}
-
-/// Formats the number of references beyond which a block is kept twice; `off` for 0.
-pub fn second_copies_text(above: u32) -> String {
-    if above == 0 { "off".into() } else { above.to_string() }
+    PoolProperty::ALL.iter().filter_map(property).collect()
 }
 
 /// Returns true if a request sets the budget of replicas.
 pub fn sets_replicas(request: &Request) -> bool {
-    matches!(request, Request::SetPool(PoolSettings { replicas: Some(_), .. }))
+    matches!(request, Request::SetPool(PoolSettings(PoolChange { replicas: Some(_), .. })))
 }
 
 /// Describes the replicas that a budget and the memory allow. `None` without a budget.
@@ -174,7 +91,7 @@ pub fn replicas_fit(report: &Report) -> Option<String> {
         blocks => format!("ten copies each of {blocks} popular blocks ({})", size::show(copies)),
     };
     let memory = if least < set {
-        format!("; with memory={} there is space for no more", memory_text(report))
+        format!("; with memory={} there is space for no more", exact(report.memory_cap_bytes))
     } else {
         String::new()
     };
@@ -183,36 +100,6 @@ pub fn replicas_fit(report: &Report) -> Option<String> {
         size::show(least),
         size::show(in_order)
     ))
-}
-
-/// Formats the bytes that replicas may take: `default` without a setting, `off` for 0, else exact.
-pub fn replicas_text(bytes: Option<u64>) -> String {
-    match bytes {
-        None => DEFAULT.into(),
-        Some(0) => "off".into(),
-        Some(bytes) => exact(bytes),
-    }
-}
-
-/// Formats the bytes that may be moved in a day: `auto` without a setting, `off` for 0, else exact.
-fn defrag_text(bytes: Option<u64>) -> String {
-    match bytes {
-        None => "auto".into(),
-        Some(0) => "off".into(),
-        Some(bytes) => exact(bytes),
-    }
-}
-
-/// Formats the memory cap, exact in whole units.
-fn memory_text(report: &Report) -> String {
-    exact(report.memory_cap_bytes)
-}
-
-/// Formats bytes in the largest unit (K, M, G or T) of which they are a whole number.
-fn exact(bytes: u64) -> String {
-    let unit =
-        ["", "K", "M", "G", "T"].iter().enumerate().rev().find(|(power, _)| bytes.is_multiple_of(1 << (10 * power)));
-    unit.map_or_else(|| bytes.to_string(), |(power, unit)| format!("{}{unit}", bytes >> (10 * power)))
 }
 
 /// Selects the property with this key, or all without one; the error for an unknown key names the choices.
@@ -270,88 +157,31 @@ pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
 /// Keys of the properties of a volume.
 const VOLUME_KEYS: [&str; 7] = ["policy", "read-only", "exclusive", "timing", "goal", "keep-runs", "controller"];
 
-/// Keys of the properties of a pool.
-const POOL_KEYS: [&str; 13] = [
-    "policy",
-    "memory",
-    "second-copies",
-    "replicas",
-    "index-copy",
-    "defrag",
-    "cache",
-    "cache-key",
-    "device",
-    "dedup-verify",
-    "relocate",
-    "throttle",
-    "flash-policy",
-];
-
 /// Builds the request of `set` from its words, with values checked; the error for an unknown key names the choices.
 pub fn pool_request(words: &[String]) -> Result<Request, String> {
-    let mut settings = PoolSettings::default();
+    let mut change = PoolChange::default();
     for (key, value) in pairs(words)? {
-        set_pool(&mut settings, key, value)?;
+        let names = || PoolProperty::ALL.iter().map(|property| property.name()).collect::<Vec<_>>();
+        let property = PoolProperty::named(key).ok_or_else(|| unknown_key(key, &names()))?;
+        change.set_text(property, value)?;
     }
-    Ok(Request::SetPool(settings))
+    Ok(Request::SetPool(PoolSettings(change)))
 }
 
-fn set_pool(settings: &mut PoolSettings, key: &str, value: &str) -> Result<(), String> {
-    match key {
-        "policy" => settings.policy = Some(policy_value(value)?),
-        "memory" => {
-            let bytes = if value == DEFAULT { Ok(0) } else { size::parse_large(value) };
-            let bytes = bytes.map_err(|error| format!("memory={value} is not possible: {error}"))?;
-            if bytes == 0 && value != DEFAULT {
-                return Err("memory=0 is not possible: it is a size, such as 2G, or default".into());
-            }
-            settings.memory_bytes = Some(bytes);
-        }
-        "second-copies" => {
-            let above = if value == "off" { Some(0) } else { value.parse().ok().filter(|&above| above > 0) };
-            settings.second_copies = Some(above.ok_or_else(|| {
-                format!("second-copies={value} is not possible: it is a number of references, such as 16, or off")
-            })?);
-        }
-        "replicas" => {
-            let budget = match value {
-                DEFAULT => Ok(Budget::Default),
-                "off" => Ok(Budget::Bytes(0)),
-                _ => size::parse_large(value).map(Budget::Bytes),
-            };
-            settings.replicas =
-                Some(budget.map_err(|error| format!("replicas={value} is not possible: {error}, off or default"))?);
-        }
-        "index-copy" => {
-            index_copy_value(value)?;
-            settings.index_copy = Some(value.into());
-        }
-        "defrag" => {
-            defrag_value(value)?;
-            settings.defrag = Some(value.into());
-        }
-        "cache" => {
-            cache_setting(value)?;
-            settings.cache = Some(value.into());
-        }
-        "cache-key" => {
-            cache_key_value(value)?;
-            settings.cache_key = Some(value.into());
-        }
-        "device" => {
-            device_value(value)?;
-            settings.device = Some(value.into());
-        }
-        "dedup-verify" => settings.dedup_verify = Some(dedup_verify_value(value)?.to_string()),
-        "relocate" => {
-            relocate_value(value)?;
-            settings.relocate = Some(value.into());
-        }
-        "throttle" => settings.throttle = Some(throttle_value(value)?.to_string()),
-        "flash-policy" => settings.flash_policy = Some(flash_policy_value(value)?.to_string()),
-        _ => return Err(unknown_key(key, &POOL_KEYS)),
-    }
-    Ok(())
+/// Returns the help of the properties that `set` takes.
+pub fn pool_help() -> String {
+    let rows = PoolProperty::ALL.iter().map(|property| format!("{}: {}", property.name(), property.help()));
+    format!("Properties to set, such as memory=2G. {}", rows.collect::<Vec<_>>().join("; "))
+}
+
+/// Returns the help of the property that `get` takes.
+pub fn pool_key_help() -> String {
+    key_help(&PoolProperty::ALL.iter().map(|property| property.name()).collect::<Vec<_>>())
+}
+
+fn key_help(names: &[&str]) -> String {
+    let (last, others) = names.split_last().expect("there are properties");
+    format!("Only this property: {} or {last}", others.join(", "))
 }
 
 /// Checks a policy, or `inherit`, and returns it as written.
@@ -386,6 +216,7 @@ pub fn table(properties: &[Property]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::{PassThrottle, Policy};
 
     fn words(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_string()).collect()
@@ -399,11 +230,14 @@ mod tests {
 
     #[test]
     fn a_key_and_its_value_are_one_word_or_two() {
-        let settings =
-            PoolSettings { policy: Some("full".into()), memory_bytes: Some(1 << 31), ..PoolSettings::default() };
+        let settings = PoolSettings(PoolChange {
+            policy: Some(Some(Policy::Full)),
+            memory: Some(1 << 31),
+            ..PoolChange::default()
+        });
         for text in ["policy=full memory=2G", "policy full memory 2G", "policy full memory=2G"] {
             let given: Vec<&str> = text.split(' ').collect();
-            assert_eq!(pool_request(&words(&given)), Ok(Request::SetPool(settings.clone())), "{text}");
+            assert_eq!(pool_request(&words(&given)), Ok(Request::SetPool(settings)), "{text}");
         }
         for (text, problem) in
             [("memory", "KEY=VALUE"), ("policy=full policy native", "'policy' is set twice"), ("memory=512", "512G")]
@@ -465,8 +299,8 @@ mod tests {
             ),
             "{error}"
         );
-        let set = |memory_bytes, second_copies| {
-            Ok(Request::SetPool(PoolSettings { memory_bytes, second_copies, ..PoolSettings::default() }))
+        let set = |memory, second_copies| {
+            Ok(Request::SetPool(PoolSettings(PoolChange { memory, second_copies, ..PoolChange::default() })))
         };
         assert!(pool("index-copy", "oldest").is_ok());
         assert!(pool("index-copy", "both").unwrap_err().contains("sequential, oldest or newest"));
@@ -488,14 +322,15 @@ mod tests {
             assert!(error.contains("22-06"), "{error}");
         }
         let throttle = |value| pool("throttle", value);
-        let set_throttle = |value: &str| {
-            Ok(Request::SetPool(PoolSettings { throttle: Some(value.into()), ..PoolSettings::default() }))
+        let set_throttle = |throttle: PassThrottle| {
+            Ok(Request::SetPool(PoolSettings(PoolChange { throttle: Some(throttle), ..PoolChange::default() })))
         };
-        assert_eq!((throttle("paper"), throttle("paper:0.15")), (set_throttle("paper"), set_throttle("paper")));
-        assert_eq!((throttle("share"), throttle("paper:0.001")), (set_throttle("share"), set_throttle("paper:0.001")));
+        let (listing, experiment) = (set_throttle(PassThrottle::Listing), set_throttle(PassThrottle::Experiment));
+        assert_eq!((throttle("paper"), throttle("paper:0.15")), (listing.clone(), listing));
+        assert_eq!((throttle("share"), throttle("paper:0.001")), (set_throttle(PassThrottle::Share), experiment));
         let policy = |value: &str| {
-            let flash_policy = Some(value.into());
-            Ok(Request::SetPool(PoolSettings { flash_policy, ..PoolSettings::default() }))
+            let flash_policy = Some(value.parse().unwrap());
+            Ok(Request::SetPool(PoolSettings(PoolChange { flash_policy, ..PoolChange::default() })))
         };
         assert_eq!(pool("flash-policy", "paper:filter=5"), policy("paper"));
         assert_eq!(pool("flash-policy", "paper:delay=off"), policy("paper:filter=5,delay=off,comparison=1.5"));
@@ -513,8 +348,8 @@ mod tests {
         }
         assert_eq!((pool("memory", "2G"), pool("memory", "default")), (memory(2 << 30), memory(0)));
         for value in ["adaptive", "fixed:30,lru", "read", "default"] {
-            let cache = Some(value.into());
-            let request = Request::SetPool(PoolSettings { cache, ..PoolSettings::default() });
+            let cache = Some(value.parse().ok());
+            let request = Request::SetPool(PoolSettings(PoolChange { cache, ..PoolChange::default() }));
             assert_eq!(pool("cache", value), Ok(request));
         }
         let wrong = pool("cache", "fixed:101").unwrap_err();

@@ -10,6 +10,7 @@ pub mod health;
 pub mod jobs;
 pub mod latency;
 pub mod prometheus;
+pub mod properties;
 pub mod recent;
 pub mod relocate;
 pub mod share;

@@ -1,5 +1,7 @@
 //! Figures of `status` and `volume list`: one set for both. (`text` has them for people.)
 
+use std::collections::BTreeMap;
+
 use engine::{
     Counters, Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten,
     ReplicateStatus, ScrubStatus, Volume, VolumeId,
@@ -16,6 +18,7 @@ use crate::report::device::DeviceReport;
 use crate::report::disk_index::DiskIndexReport;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
+use crate::report::properties::{self, PropertyReport};
 use crate::report::relocate::RelocateReport;
 use crate::report::share::{ppm_percent, saved_percent, whole_percent};
 use crate::report::throttle::{ThrottleReport, TimingReport};
@@ -154,6 +157,9 @@ report! {
         damages: Vec<DamageReport> = engine.damages().map(|damage| DamageReport::new(engine, damage)).collect(),
         /// The pool's policy, if it is set.
         pool_policy: Option<String> = engine.properties().policy().map(|policy| policy.to_string()),
+        /// Properties of the pool that have no other field, by their names.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        properties: BTreeMap<String, PropertyReport> = properties::others(engine.properties()),
         /// Counts of writes to all volumes.
         #[serde(default)]
         writes: WritesReport = WritesReport::new(engine.write_counts()),

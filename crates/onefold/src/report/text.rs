@@ -150,6 +150,9 @@ impl Report {
         for (name, value) in self.cache.rows() {
             row(name, value);
         }
+        if !self.properties.is_empty() {
+            row("properties", self.other_properties());
+        }
         if self.disk_index.buckets > 0 {
             row("index", self.disk_index.text());
         }

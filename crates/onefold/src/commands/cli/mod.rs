@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::operators::properties;
 use crate::size;
 use crate::version::VERSION;
 
@@ -80,26 +81,8 @@ pub enum Command {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Properties to set, such as memory=2G.
-        /// policy: as for volumes, inherit is the default; memory: a size, or default (512M), at once, also while serving;
-        /// second-copies: a number of references beyond which 'scrub' gives a block a second copy, or off (the default);
-        /// replicas: a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default;
-        /// index-copy: the copy that is known of a block that was written again: sequential (the default), oldest or newest;
-        /// defrag: how much is moved to put in order what readers found scattered: auto (the default: 1.5 blocks for
-        /// each that is written), off, or a size that may be moved in a day;
-        /// cache: how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or
-        /// read, each also with ,lru;
-        /// cache-key: key of the read cache: sector (block addresses, the default), content (equal blocks are kept
-        /// once) or off (it keeps nothing);
-        /// device: kind of disk: hdd (rotational), ssd, or auto (the default: detected), at once, also while serving;
-        /// dedup-verify: what 'dedup' reads before blocks share a place: kept (the block that is kept, the default), both (and compares them) or off;
-        /// relocate: when the server profiles reads, plans and runs 'relocate' automatically: auto (when the pool is idle), hours of the day, such as
-        /// 22-06, or off (the default);
-        /// throttle: what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block)
-        /// or paper:0.001 (the same with its other gain);
-        /// flash-policy: which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the
-        /// more often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)
-        #[arg(value_name = "KEY=VALUE", required = true)]
+        /// Properties to set
+        #[arg(value_name = "KEY=VALUE", required = true, help = properties::pool_help())]
         properties: Vec<String>,
     },
     /// Show the properties of a pool and where they come from
@@ -107,8 +90,8 @@ pub enum Command {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Only this property: policy, memory, second-copies, replicas, index-copy, defrag, cache, cache-key, device, dedup-verify, relocate,
-        /// throttle or flash-policy
+        /// Only this property
+        #[arg(help = properties::pool_key_help())]
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]
