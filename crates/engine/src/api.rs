@@ -14,7 +14,8 @@ use core::fmt;
 
 pub use crate::properties::{
     CacheKey, CacheSetting, Controller, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, Goal, IndexCopy, KeepRuns,
-    PaperModules, PassThrottle, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, Timing,
+    PaperModules, PassThrottle, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, Timing, VolumeProperties,
+    VolumeProperty, VolumePropertyChange,
 };
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
@@ -174,25 +175,6 @@ pub enum IoError {
     Failed,
 }
 
-/// Properties of a volume that are to be changed; `None` leaves one as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct VolumeProperties {
-    /// Its own policy; `Some(None)` to follow the pool.
-    pub policy: Option<Option<Policy>>,
-    /// True if writes are refused.
-    pub read_only: Option<bool>,
-    /// Admission of one client at a time.
-    pub exclusive: Option<bool>,
-    /// Time at which duplicates are found.
-    pub timing: Option<Timing>,
-    /// Performance that its clients shall have.
-    pub goal: Option<Goal>,
-    /// Rule by which a pass leaves duplicates where sharing them would split a run.
-    pub keep_runs: Option<KeepRuns>,
-    /// Controller that chooses the mode where the timing is hybrid.
-    pub controller: Option<Controller>,
-}
-
 /// An operator's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
@@ -222,7 +204,7 @@ pub enum Command<'a> {
         /// Volume to change.
         volume: VolumeId,
         /// Properties to change; the others stay.
-        change: VolumeProperties,
+        change: VolumePropertyChange,
     },
     /// Change properties of the pool. In force at once, answered when it is durable.
     SetPool(PoolChange),

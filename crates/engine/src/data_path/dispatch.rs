@@ -88,7 +88,8 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes[at].read_only)).then_some(Error::ReadOnly)
+        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes[at].properties.read_only()))
+            .then_some(Error::ReadOnly)
     }
 
     /// Executes a request from its first stage, and then the writes into which it was taken apart.

@@ -1,6 +1,6 @@
 //! Encoders of table entries on disk, for pools that are made without the engine, such as those of the simulator's generator of huge pools.
 
-use crate::api::{Controller, Digest, Goal, KeepRuns, VolumeId};
+use crate::api::{Digest, VolumeId};
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64};
 use crate::format::entry::{Entry, Key, Slot};
@@ -8,6 +8,7 @@ use crate::format::geometry::Geometry;
 use crate::format::record;
 use crate::format::superblock::Root;
 use crate::format::volume::{self, Volume};
+use crate::properties::VolumeProperties;
 
 pub use crate::format::bytes::checksum;
 pub use crate::format::layout::CONTAINER_BYTES;
@@ -39,13 +40,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         id,
         name: name.into(),
         size,
-        policy: None,
-        read_only: false,
-        exclusive: false,
-        timing: None,
-        goal: Goal::None,
-        keep_runs: KeepRuns::Auto,
-        controller: Controller::Forecast,
+        properties: VolumeProperties::default(),
         is_pressed: false,
         logical_blocks_used,
         keeps: None,

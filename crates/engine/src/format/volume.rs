@@ -2,13 +2,13 @@
 
 use alloc::string::String;
 
-use crate::api::{Controller, Goal, KeepRuns, Policy, Timing, VolumeId};
+use crate::api::VolumeId;
 use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
-use crate::properties::PropertyValue;
+use crate::properties::VolumeProperties;
 
 /// Number of bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
 /// flag for kept runs, controller of the mode, flag for exclusive use by one client.
@@ -22,14 +22,9 @@ pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 /// Maximum height of a map.
 pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
-const TIMING_AT: usize = 111;
-const GOAL_AT: usize = 112;
-const KEEP_RUNS_AT: usize = 121;
-const CONTROLLER_AT: usize = 122;
-const EXCLUSIVE_AT: usize = 123;
-/// Code of "no policy of its own".
+/// Number of "no policy of its own".
 const INHERITS: u8 = 255;
-/// Flag of a read-only volume.
+/// Flag of a read-only volume, which is a property.
 const READ_ONLY: u8 = 1;
 
 /// Purpose of a hidden volume, which has no name: each of its blocks has the content of the slot with its number.
@@ -68,20 +63,8 @@ pub struct Volume {
     pub name: String,
     /// Size in bytes.
     pub size: u64,
-    /// Policy of its own; `None`: the pool's.
-    pub policy: Option<Policy>,
-    /// True if writes are refused.
-    pub read_only: bool,
-    /// True if only one client at a time may use it. The server enforces that.
-    pub exclusive: bool,
-    /// Time at which its duplicates are found, if it has been set; else see `Pool::timing_of`.
-    pub timing: Option<Timing>,
-    /// Performance goal of its clients.
-    pub goal: Goal,
-    /// Rule by which a pass leaves its duplicates where sharing them would split a run.
-    pub keep_runs: KeepRuns,
-    /// Controller that chooses its mode if the timing is hybrid.
-    pub controller: Controller,
+    /// Properties of the volume.
+    pub properties: VolumeProperties,
     /// True if its controller has chosen offline.
     pub is_pressed: bool,
     /// Number of mapped, non-zero blocks (merged ones).
@@ -114,21 +97,14 @@ pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
-    (out[2], out[6]) = volume.policy.map_or((INHERITS, 0), Policy::encode);
     let name = if volume.keeps.is_some() { "" } else { &volume.name };
     out[3] = name.len() as u8;
     out[4] = root.height;
-    out[5] = if volume.read_only { READ_ONLY } else { 0 } | volume.keeps.map_or(0, Keeps::flag);
+    out[5] = volume.keeps.map_or(0, Keeps::flag);
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
-    out[TIMING_AT] = volume.timing.encode() as u8;
-    let (kind, number) = volume.goal.encode();
-    out[GOAL_AT] = kind;
-    put_u64(out, GOAL_AT + 1, number);
-    out[KEEP_RUNS_AT] = volume.keep_runs as u8;
-    out[CONTROLLER_AT] = volume.controller as u8;
-    out[EXCLUSIVE_AT] = u8::from(volume.exclusive);
+    volume.properties.write(out);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
@@ -140,10 +116,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     }
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
-    let policy = match bytes[2] {
-        INHERITS if bytes[6] == 0 => None,
-        code => Some(Policy::decode(code, bytes[6]).ok_or(())?),
-    };
+    if bytes[2] == INHERITS && bytes[6] != 0 {
+        return Err(());
+    }
     let (size, logical_blocks_used) = (u64_at(bytes, 8), u64_at(bytes, 16));
     let possible = size <= i64::MAX as u64 && logical_blocks_used <= MAX_BLOCKS;
     let keeps = match bytes[5] & !READ_ONLY {
@@ -158,13 +133,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         id,
         name: String::from(keeps.map_or(name, |keeps| keeps.name())),
         size,
-        policy,
-        read_only: bytes[5] & READ_ONLY != 0,
-        exclusive: [false, true].get(usize::from(bytes[EXCLUSIVE_AT])).copied().ok_or(())?,
-        timing: PropertyValue::decode(bytes[TIMING_AT].into()).map_err(|_| ())?,
-        goal: Goal::decode(bytes[GOAL_AT], u64_at(bytes, GOAL_AT + 1)).ok_or(())?,
-        keep_runs: KeepRuns::ALL.get(usize::from(bytes[KEEP_RUNS_AT])).copied().ok_or(())?,
-        controller: Controller::ALL.get(usize::from(bytes[CONTROLLER_AT])).copied().ok_or(())?,
+        properties: VolumeProperties::read(bytes).map_err(|_| ())?,
         is_pressed: false,
         logical_blocks_used,
         keeps,
@@ -179,6 +148,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Goal, KeepRuns, Policy, Timing, VolumePropertyChange};
+    use crate::properties::Controller;
     use proptest::prelude::*;
 
     proptest! {
@@ -195,13 +166,13 @@ mod tests {
                 (bytes[4], bytes[5]) = (bytes[4] & 7, bytes[5] & (READ_ONLY | 6));
                 (bytes[2], bytes[6]) = if bytes[2] & 1 == 0 { (INHERITS, 0) } else { (bytes[2] % 8, bytes[6] & bytes[7]) };
                 (bytes[15], bytes[23]) = (0, 0);
-                bytes[TIMING_AT] &= 3;
-                bytes[GOAL_AT] &= 3;
-                let number = u64::from(bytes[GOAL_AT] > 0) * u64_at(&bytes, GOAL_AT + 1).max(1);
-                put_u64(&mut bytes, GOAL_AT + 1, number);
-                bytes[KEEP_RUNS_AT] %= 3;
-                bytes[CONTROLLER_AT] %= 2;
-                bytes[EXCLUSIVE_AT] %= 2;
+                bytes[111] &= 3;
+                bytes[112] &= 3;
+                let number = u64::from(bytes[112] > 0) * u64_at(&bytes, 112 + 1).max(1);
+                put_u64(&mut bytes, 112 + 1, number);
+                bytes[121] %= 3;
+                bytes[122] %= 2;
+                bytes[123] %= 2;
             }
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
@@ -215,17 +186,21 @@ mod tests {
     #[test]
     fn an_entry_reads_back_and_nonsense_is_refused() {
         let (id, name, size) = (VolumeId(7), String::from("db-1.main_x"), 1 << 30);
+        let policy = Some(Some(Policy::Native));
+        let change = VolumePropertyChange {
+            read_only: Some(true),
+            exclusive: Some(true),
+            timing: Some(Some(Timing::Offline)),
+            goal: Some(Goal::P99(2_000_000)),
+            keep_runs: Some(KeepRuns::Off),
+            controller: Some(Controller::Paper),
+            ..VolumePropertyChange { policy, ..VolumePropertyChange::default() }
+        };
         let volume = Volume {
             id,
             name,
             size,
-            policy: Some(Policy::Native),
-            read_only: true,
-            exclusive: true,
-            timing: Some(Timing::Offline),
-            goal: Goal::P99(2_000_000),
-            keep_runs: KeepRuns::Off,
-            controller: Controller::Paper,
+            properties: VolumeProperties::default().with(&change),
             is_pressed: false,
             logical_blocks_used: 5,
             since: 0,
@@ -239,7 +214,9 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(None));
         encode(&volume, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((volume.clone(), root))));
-        let inherits = Volume { policy: None, read_only: false, exclusive: false, ..volume };
+        let (policy, off, change) = (Some(None), Some(false), VolumePropertyChange::default());
+        let change = VolumePropertyChange { policy, read_only: off, exclusive: off, ..change };
+        let inherits = Volume { properties: volume.properties.with(&change), ..volume };
         encode(&inherits, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((inherits.clone(), root))));
         bytes[5] = 2;
@@ -252,25 +229,25 @@ mod tests {
         assert_eq!(decode(&bytes), Err(()));
         // An unknown timing.
         encode(&inherits, root, &mut bytes);
-        bytes[TIMING_AT] = 4;
+        bytes[111] = 4;
         assert_eq!(decode(&bytes), Err(()));
         // An invalid flag for kept runs.
         encode(&inherits, root, &mut bytes);
-        bytes[KEEP_RUNS_AT] = 3;
+        bytes[121] = 3;
         assert_eq!(decode(&bytes), Err(()));
         // An unknown controller.
         encode(&inherits, root, &mut bytes);
-        bytes[CONTROLLER_AT] = 2;
+        bytes[122] = 2;
         assert_eq!(decode(&bytes), Err(()));
         // An invalid flag for exclusive use.
         encode(&inherits, root, &mut bytes);
-        bytes[EXCLUSIVE_AT] = 2;
+        bytes[123] = 2;
         assert_eq!(decode(&bytes), Err(()));
         // A goal of 0, no goal with a number, and an unknown goal.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {
             encode(&inherits, root, &mut bytes);
-            bytes[GOAL_AT] = kind;
-            put_u64(&mut bytes, GOAL_AT + 1, number);
+            bytes[112] = kind;
+            put_u64(&mut bytes, 112 + 1, number);
             assert_eq!(decode(&bytes), Err(()));
         }
         // An unexpected threshold, a missing one, and one without a policy.
@@ -279,7 +256,9 @@ mod tests {
             (bytes[2], bytes[6]) = (code, threshold);
             assert_eq!(decode(&bytes), Err(()));
         }
-        let select = Volume { policy: "select:7,request".parse().ok(), ..inherits.clone() };
+        let policy = Some("select:7,request".parse().ok());
+        let change = VolumePropertyChange { policy, ..VolumePropertyChange::default() };
+        let select = Volume { properties: inherits.properties.with(&change), ..inherits.clone() };
         encode(&select, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((select, root))));
         // Impossible sizes and numbers of blocks would overflow when they are counted on.

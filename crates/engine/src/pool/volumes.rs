@@ -49,12 +49,12 @@ impl Pool {
 
     /// Returns the policy of a volume: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
-        volume.policy.or(self.properties.policy()).unwrap_or_default()
+        volume.properties.policy().or(self.properties.policy()).unwrap_or_default()
     }
 
     /// Returns the timing of a volume, which decides when its duplicates are found. Without a setting it is hybrid if its policy shares.
     pub(crate) fn timing_of(&self, volume: &Volume) -> Timing {
-        volume.timing.unwrap_or(match self.policy_of(volume) {
+        volume.properties.timing().unwrap_or(match self.policy_of(volume) {
             Policy::Full | Policy::Select { .. } | Policy::Idedup { .. } => Timing::Hybrid,
             Policy::Observe | Policy::Native => Timing::Inline,
         })
@@ -63,7 +63,7 @@ impl Pool {
     /// Returns true if writes of a volume are stored without a lookup of duplicates, which the background pass finds later. With policy `native` nothing is
     /// shared, so nothing is deferred.
     pub(crate) fn is_offline(&self, volume: &Volume) -> bool {
-        match volume.timing {
+        match volume.properties.timing() {
             Some(Timing::Offline) => self.policy_of(volume) != Policy::Native,
             _ => volume.is_pressed && self.chooser_of(volume).is_some(),
         }
@@ -72,11 +72,11 @@ impl Pool {
     /// Returns the controller that chooses the mode of a volume, if there is one. Ours does so where offline can save something: with the index on disk. (A
     /// lookup in the index in memory takes less than a microsecond.) The paper's controller does so wherever it is configured.
     pub(crate) fn chooser_of(&self, volume: &Volume) -> Option<Controller> {
-        let chooses = match volume.controller {
+        let chooses = match volume.properties.controller() {
             Controller::Forecast => self.policy_of(volume) == Policy::Full && self.hints.disk_index.record.is_on(),
             Controller::Paper => self.policy_of(volume) != Policy::Native,
         };
-        (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.controller)
+        (chooses && self.timing_of(volume) == Timing::Hybrid).then_some(volume.properties.controller())
     }
 
     /// Returns true if there is space for blocks that could have been shared. Without it, a volume whose mode a controller chooses stays inline or returns to
@@ -172,17 +172,12 @@ impl Pool {
             return Err(ControlError::NoSpace);
         }
         let root = Root { pointer: Pointer::NONE, height: height_for(leaves, self.geometry().fanout()) };
+        let change = VolumePropertyChange { policy: Some(policy), ..VolumePropertyChange::default() };
         let volume = Volume {
             id,
             name: String::from(name),
             size,
-            policy,
-            read_only: false,
-            exclusive: false,
-            timing: None,
-            goal: Goal::None,
-            keep_runs: KeepRuns::Auto,
-            controller: Controller::Forecast,
+            properties: VolumeProperties::default().with(&change),
             is_pressed: false,
             logical_blocks_used: 0,
             keeps,
@@ -212,20 +207,14 @@ impl Pool {
     }
 
     /// Changes properties of a volume. Returns the number of checkpoints after which they are durable.
-    pub(crate) fn set_volume(&mut self, volume: VolumeId, change: VolumeProperties) -> Result<u64, ControlError> {
+    pub(crate) fn set_volume(&mut self, volume: VolumeId, change: VolumePropertyChange) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let chose = self.chooser_of(&self.durable.volumes[at]);
         let volume = &mut self.durable.volumes[at];
-        volume.policy = change.policy.unwrap_or(volume.policy);
-        volume.read_only = change.read_only.unwrap_or(volume.read_only);
-        volume.exclusive = change.exclusive.unwrap_or(volume.exclusive);
-        volume.timing = change.timing.or(volume.timing);
-        volume.goal = change.goal.unwrap_or(volume.goal);
-        volume.keep_runs = change.keep_runs.unwrap_or(volume.keep_runs);
-        volume.controller = change.controller.unwrap_or(volume.controller);
+        volume.properties = volume.properties.with(&change);
         let chooses = self.chooser_of(&self.durable.volumes[at]);
         // A controller that gets the choice begins inline.
         self.durable.volumes[at].is_pressed &= chooses == chose;

@@ -11,19 +11,26 @@ pub(crate) struct Bits {
     shift: u8,
     /// Number of bits.
     count: u8,
+    /// True if the number there is one less than its part of the code, and the greatest for 0.
+    is_one_less: bool,
 }
 
 impl Bits {
     /// Makes a part of whole bytes, eight at most.
     pub(crate) const fn bytes(at: usize, bytes: u8) -> Bits {
         assert!(bytes >= 1 && bytes <= 8);
-        Bits { at, shift: 0, count: 8 * bytes }
+        Bits { at, shift: 0, count: 8 * bytes, is_one_less: false }
     }
 
     /// Makes a part of some bits of a byte.
     pub(crate) const fn of_byte(at: usize, shift: u8, count: u8) -> Bits {
         assert!(count >= 1 && shift + count <= 8);
-        Bits { at, shift, count }
+        Bits { at, shift, count, is_one_less: false }
+    }
+
+    /// Makes a part of a byte that has one less than its part of the code, and 255 for 0.
+    pub(crate) const fn byte_less_one(at: usize) -> Bits {
+        Bits { is_one_less: true, ..Bits::bytes(at, 1) }
     }
 
     /// Returns the greatest number that the part can hold.
@@ -40,7 +47,8 @@ impl Bits {
 pub(crate) fn write(field: &[Bits], code: Code, block: &mut [u8]) {
     let mut left = code;
     for part in field {
-        let bytes = ((left & part.most()) << part.shift).to_le_bytes();
+        let number = left.wrapping_sub(part.is_one_less.into()) & part.most();
+        let bytes = (number << part.shift).to_le_bytes();
         for (at, byte) in (part.at..).zip(&bytes[..part.byte_count()]) {
             block[at] |= byte;
         }
@@ -54,7 +62,8 @@ pub(crate) fn read(field: &[Bits], block: &[u8]) -> Code {
     field.iter().rev().fold(0, |code: Code, part| {
         let mut bytes = [0; size_of::<Code>()];
         bytes[..part.byte_count()].copy_from_slice(&block[part.at..][..part.byte_count()]);
-        code << part.count | Code::from_le_bytes(bytes) >> part.shift & part.most()
+        let number = (Code::from_le_bytes(bytes) >> part.shift).wrapping_add(part.is_one_less.into());
+        code << part.count | number & part.most()
     })
 }
 
@@ -64,10 +73,12 @@ mod tests {
 
     #[test]
     fn a_code_reads_back_from_its_bits_and_leaves_the_others_alone() {
-        let fields: [(&[Bits], Code, [u8; 10]); 4] = [
+        let fields: [(&[Bits], Code, [u8; 10]); 6] = [
             (&[Bits::bytes(1, 8)], u64::MAX as Code - 2, [0, 0xfd, 255, 255, 255, 255, 255, 255, 255, 0]),
             (&[Bits::bytes(8, 2)], 0x1234, [0, 0, 0, 0, 0, 0, 0, 0, 0x34, 0x12]),
             (&[Bits::of_byte(3, 2, 5)], 0b10011, [0, 0, 0, 0b100_1100, 0, 0, 0, 0, 0, 0]),
+            (&[Bits::byte_less_one(9)], 0, [0, 0, 0, 0, 0, 0, 0, 0, 0, 255]),
+            (&[Bits::byte_less_one(0)], 7, [6, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             (&[Bits::bytes(9, 1), Bits::of_byte(0, 7, 1)], 0x134, [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x34]),
         ];
         for (field, code, expected) in fields {
@@ -75,7 +86,9 @@ mod tests {
             write(field, code, &mut block);
             assert_eq!(block, expected);
             assert_eq!(read(field, &block), code);
-            assert_eq!(read(field, &expected.map(|byte| !byte)), !code & read(field, &[255; 10]));
+            if field.iter().all(|part| !part.is_one_less) {
+                assert_eq!(read(field, &expected.map(|byte| !byte)), !code & read(field, &[255; 10]));
+            }
         }
     }
 }

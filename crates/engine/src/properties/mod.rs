@@ -9,9 +9,10 @@
 //! byte_size  sizes as text
 //! ```
 //!
-//! A row has the name of a property, the type of its value, its field on disk and its help. The type has the default, the bounds, the codes and the text form. All
-//! else follows from the row: the fields of the values ([`PoolProperties`]), of a change ([`PoolChange`]) and of the superblock; the recording of a change; `set`,
-//! `get`, `status`, the control protocol and the page of reference. docs/internals/new-property.md says how to add one.
+//! A row has the name of a property, the type of its value, its field on disk and its help. The type has the default, the bounds, the codes and the text
+//! form. All else follows from the row: the fields of the values ([`PoolProperties`], [`VolumeProperties`]), of a change ([`PoolChange`],
+//! [`VolumePropertyChange`]) and of the superblock or the volume table; the recording of a change; `set`, `get`, `status`, the control protocol and the page
+//! of reference. docs/internals/new-property.md says how to add one.
 //!
 //! What must hold:
 //!
@@ -43,6 +44,6 @@ pub use device::{BadDeviceKind, DeviceKind};
 pub use flash::{FlashPolicy, PaperModules};
 pub use policy::{BadPolicy, Counts, IDEDUP_THRESHOLD, Policy, SELECT_THRESHOLD, Threshold};
 pub use schedule::{BadSchedule, Hours, Schedule};
-pub use table::{PoolChange, PoolProperties, PoolProperty};
+pub use table::{PoolChange, PoolProperties, PoolProperty, VolumeProperties, VolumeProperty, VolumePropertyChange};
 pub use timing::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
-pub(crate) use value::{Code, PropertyValue};
+pub(crate) use value::Code;

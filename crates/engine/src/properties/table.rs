@@ -3,13 +3,14 @@
 use alloc::string::String;
 
 use super::cache::{CacheKey, CacheSetting, IndexCopy};
-use super::dedup::{DedupVerify, PassThrottle};
+use super::dedup::{DedupVerify, KeepRuns, PassThrottle};
 use super::defrag::DefragSetting;
 use super::device::DeviceKind;
 use super::field::{self, Bits};
 use super::flash::FlashPolicy;
 use super::policy::Policy;
 use super::schedule::Schedule;
+use super::timing::{Controller, Goal, Timing};
 use super::value::{Code, PropertyValue};
 
 /// Returns a value as it will be read from its code.
@@ -213,4 +214,41 @@ properties! {
     flash_policy(FlashPolicy): FlashPolicy = "flash-policy", [Bits::bytes(36, 4)],
         "which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the more \
          often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)";
+}
+
+properties! {
+    /// Property of a volume.
+    VolumeProperty;
+    /// Values of the properties of a volume.
+    VolumeProperties;
+    /// Changes of properties of a volume; `None` leaves one as it is.
+    VolumePropertyChange;
+
+    /// Policy of its own; `None` to follow the pool.
+    policy(Policy): Option<Policy> = "policy", [Bits::byte_less_one(2), Bits::bytes(6, 1)],
+        "native|observe|full|select[:T]|idedup[:T]|inherit";
+
+    /// True if writes are refused.
+    read_only(ReadOnly): bool = "read-only", [Bits::of_byte(5, 0, 1)],
+        "on|off";
+
+    /// Admission of one client at a time, which the server enforces.
+    exclusive(Exclusive): bool = "exclusive", [Bits::bytes(123, 1)],
+        "on|off";
+
+    /// Time at which duplicates are found; `None` until it is set, and then it follows from the policy.
+    timing(Timing): Option<Timing> = "timing", [Bits::bytes(111, 1)],
+        "inline|offline|hybrid";
+
+    /// Performance that its clients shall have.
+    goal(Goal): Goal = "goal", [Bits::bytes(112, 1), Bits::bytes(113, 8)],
+        "none|20000iops|200MiB/s|p99=2ms";
+
+    /// Rule by which a pass leaves duplicates where sharing them would split a run.
+    keep_runs(KeepRuns): KeepRuns = "keep-runs", [Bits::bytes(121, 1)],
+        "on|off|auto";
+
+    /// Controller that chooses the mode where the timing is hybrid.
+    controller(Controller): Controller = "controller", [Bits::bytes(122, 1)],
+        "forecast|paper";
 }

@@ -11,7 +11,7 @@ use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
-use crate::properties::{CacheSetting, PropertyValue};
+use crate::properties::CacheSetting;
 
 /// The greatest length of a list or text: more than any call needs.
 const MOST: u64 = 1 << 24;
@@ -249,33 +249,7 @@ impl Decoder {
             }
             2 => Command::DeleteVolume { volume: reader.volume()? },
             3 => Command::ResizeVolume { volume: reader.volume()?, size: reader.number()? },
-            4 => {
-                let (volume, policy) = (reader.volume()?, reader.policy_change()?);
-                let switch = |bits: u8| match bits {
-                    0 => Ok(None),
-                    1 => Ok(Some(false)),
-                    2 => Ok(Some(true)),
-                    _ => Err(ReadStop::Damaged),
-                };
-                let bits = reader.byte()?;
-                let (read_only, exclusive) = (switch(bits & 3)?, switch(bits >> 2)?);
-                let bits = reader.byte()?;
-                let timing = PropertyValue::decode((bits & 3).into()).map_err(|_| ReadStop::Damaged)?;
-                let controller = match bits >> 2 & 3 {
-                    0 => None,
-                    code => Some(*Controller::ALL.get(usize::from(code - 1)).ok_or(ReadStop::Damaged)?),
-                };
-                let keep_runs = match bits >> 4 {
-                    0 => None,
-                    code => Some(*KeepRuns::ALL.get(usize::from(code - 1)).ok_or(ReadStop::Damaged)?),
-                };
-                let goal = match (reader.byte()?, reader.number()?) {
-                    (u8::MAX, 0) => None,
-                    (kind, amount) => Some(Goal::decode(kind, amount).ok_or(ReadStop::Damaged)?),
-                };
-                let change = VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller };
-                Command::SetVolume { volume, change }
-            }
+            4 => Command::SetVolume { volume: reader.volume()?, change: properties::read_of_volume(reader)? },
             5 => Command::SetPool(properties::read(reader)?),
             6 => Command::Grow { capacity: reader.number()?, metadata: reader.number()? },
             7 => Command::Settle,

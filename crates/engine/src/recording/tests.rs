@@ -92,18 +92,18 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         15 => control(Command::ResizeVolume { volume, size: b }),
         16 => control(Command::SetVolume {
             volume,
-            change: VolumeProperties {
-                policy: changed,
+            change: VolumePropertyChange {
                 read_only: (c % 2 == 0).then_some(flag),
                 exclusive: (c % 3 == 0).then_some(!flag),
-                timing: [None, Some(Timing::Inline), Some(Timing::Offline), Some(Timing::Hybrid)][a as usize % 4],
+                timing: [None, Some(Timing::Inline), Some(Timing::Offline), Some(Timing::Hybrid)][a as usize % 4]
+                    .map(Some),
                 goal: flag.then(|| Goal::decode(c as u8 % 4, b).unwrap_or_default()),
                 keep_runs: KeepRuns::ALL.get(b as usize % 4).copied(),
                 controller: Controller::ALL.get(c as usize % 3).copied(),
+                ..VolumePropertyChange { policy: changed, ..VolumePropertyChange::default() }
             },
         }),
         17 => control(Command::SetPool(PoolChange {
-            policy: changed,
             memory: flag.then_some(c),
             second_copies: (!flag).then_some(c as u32),
             replicas: flag.then_some((c % 3 > 0).then_some(c)),
@@ -118,6 +118,7 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
             cache_key: flag.then_some(CacheKey::ALL[b as usize % 3]),
             device: flag.then_some(DeviceKind::ALL[c as usize % 3]),
             cache: (c % 3 != 0).then(|| CacheSetting::decode(1 + (c % 3) as u32)),
+            ..PoolChange { policy: changed, ..PoolChange::default() }
         })),
         18 => control(Command::Grow { capacity: a, metadata: b }),
         19 => control(Command::Settle),

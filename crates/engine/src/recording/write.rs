@@ -9,7 +9,7 @@ use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
-use crate::properties::{CacheSetting, PropertyValue};
+use crate::properties::CacheSetting;
 
 /// The byte for the kind of a call. Zero is none: a file may end with zeroes after a crash of the machine.
 pub(super) mod tag {
@@ -216,16 +216,8 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, change } => {
-            let VolumeProperties { policy, read_only, exclusive, timing, goal, keep_runs, controller } = change;
             fields(out, &[4, u64::from(volume.0)]);
-            put_policy_change(out, policy);
-            let switch = |is_on: Option<bool>| is_on.map_or(0, |is_on| 1 + u8::from(is_on));
-            out.push(switch(read_only) | switch(exclusive) << 2);
-            let controller = controller.map_or(0, |controller| 1 + controller as u8) << 2;
-            out.push(timing.encode() as u8 | controller | keep_runs.map_or(0, |keep_runs| 1 + keep_runs as u8) << 4);
-            let (kind, amount) = goal.map_or((u8::MAX, 0), Goal::encode);
-            out.push(kind);
-            number(out, amount);
+            properties::put_of_volume(out, &change);
         }
         Command::SetPool(change) => {
             out.push(5);

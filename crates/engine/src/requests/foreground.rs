@@ -204,7 +204,7 @@ impl Foreground {
             pool.choose_mode(*id, watched.forecast.mode);
         }
         let all_have_goals =
-            pool.durable.volumes.iter().all(|volume| volume.keeps.is_some() || volume.goal != Goal::None);
+            pool.durable.volumes.iter().all(|volume| volume.keeps.is_some() || volume.properties.goal() != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
         // Volumes without a goal are clients of the pool: their p99 as a whole is protected.
         let stated = self.volumes.iter().filter(|(_, watched)| watched.why.goal != Goal::None);
@@ -289,7 +289,7 @@ impl Foreground {
 /// Returns the reason for which a volume is to be measured, if there is one.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
     let volume = &pool.durable.volumes[pool.volume_index(id)?];
-    let why = Why { goal: volume.goal, chooses: pool.chooser_of(volume) };
+    let why = Why { goal: volume.properties.goal(), chooses: pool.chooser_of(volume) };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }
 

@@ -3,13 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    Command, Controller, DedupCommand, Engine, Goal, KeepRuns, Policy, PoolChange, PoolProperty, RelocateCommand,
-    ScrubCommand, Timing, Volume, VolumeId, VolumeProperties,
+    Command, DedupCommand, Engine, Policy, PoolChange, PoolProperty, RelocateCommand, ScrubCommand, Volume, VolumeId,
 };
 use tracing::error;
 
 use crate::operators::control::{DedupAction, Request, RunAction, ScrubAction};
-use crate::operators::settings::PoolSettings;
+use crate::operators::settings::{PoolSettings, VolumeSettings};
 use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
@@ -71,17 +70,8 @@ pub fn wanted<'a>(
             let command = Command::ResizeVolume { volume: volume.id, size: *size_bytes };
             return Ok(Wanted::Command(command, reconnect.then_some(Leaving::Resized(volume.id))));
         }
-        Request::SetVolume { name, policy, read_only, exclusive, timing, goal, keep_runs, controller } => {
-            let change = VolumeProperties {
-                policy: policy.as_deref().map(inheritable).transpose()?,
-                read_only: *read_only,
-                exclusive: *exclusive,
-                timing: timing.as_deref().map(timing_value).transpose()?,
-                goal: goal.as_deref().map(goal_value).transpose()?,
-                keep_runs: keep_runs.as_deref().map(keep_runs_value).transpose()?,
-                controller: controller.as_deref().map(controller_value).transpose()?,
-            };
-            Command::SetVolume { volume: find(engine, name)?.id, change }
+        Request::SetVolume { name, settings: VolumeSettings(change) } => {
+            Command::SetVolume { volume: find(engine, name)?.id, change: *change }
         }
         Request::Relocate(_) => return Err("a profile is kept by the server of a pool: it is not served".into()),
         Request::Scrub { action } => scrub_command(*action),
@@ -123,26 +113,6 @@ pub fn judged<'a>(
     })
 }
 
-/// Parses the value of `timing`, which says when duplicates of a volume are found; an error repeats the value.
-pub fn timing_value(text: &str) -> Result<Timing, String> {
-    text.parse().map_err(|error| format!("timing={text} is not possible: {error}"))
-}
-
-/// Parses the value of `goal`, the performance that clients of a volume get; an error repeats the value.
-pub fn goal_value(text: &str) -> Result<Goal, String> {
-    text.parse().map_err(|error| format!("goal={text} is not possible: {error}"))
-}
-
-/// Parses the value of `keep-runs`, which says if a pass leaves duplicates in place where sharing would split a run.
-pub fn keep_runs_value(text: &str) -> Result<KeepRuns, String> {
-    text.parse().map_err(|error| format!("keep-runs={text} is not possible: {error}"))
-}
-
-/// Parses the value of `controller`, which chooses the mode of a hybrid volume.
-pub fn controller_value(text: &str) -> Result<Controller, String> {
-    text.parse().map_err(|error| format!("controller={text} is not possible: {error}"))
-}
-
 /// Returns true if the pool in memory already has the effect of a request that has not been answered yet.
 pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     let volume = |name: &str| engine.volumes().find(|volume| volume.name == name);
@@ -170,17 +140,8 @@ pub fn done(request: &Request) -> Option<String> {
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
-        Request::SetVolume { name, policy, read_only, exclusive, timing, goal, keep_runs, controller } => {
-            let policy = policy.iter().map(|policy| format!("policy={policy}"));
-            let timing = timing.iter().map(|timing| format!("timing={timing}"));
-            let goal = goal.iter().map(|goal| format!("goal={goal}"));
-            let runs = keep_runs.iter().map(|keep| format!("keep-runs={keep}"));
-            let chooses = controller.iter().map(|controller| format!("controller={controller}"));
-            let locked = read_only.map(|value| format!("read-only={value}"));
-            let guarded = exclusive.map(|value| format!("exclusive={}", if value { "on" } else { "off" }));
-            let set: Vec<_> =
-                policy.chain(locked).chain(guarded).chain(timing).chain(goal).chain(runs).chain(chooses).collect();
-            format!("the volume '{name}': set {}", set.join(", "))
+        Request::SetVolume { name, settings } => {
+            format!("the volume '{name}': set {}", settings.shown().join(", "))
         }
         Request::SetPool(settings) => format!("the pool: set {}", settings.shown().join(", ")),
     })

@@ -23,7 +23,7 @@ use tracing::warn;
 use crate::flash::label::{Attach, Label};
 use crate::frontend::nbd::listen::{Listener, Purpose, check_unix_path};
 use crate::operators::relocate::{Answer, Ask};
-use crate::operators::settings::PoolSettings;
+use crate::operators::settings::{PoolSettings, VolumeSettings};
 use crate::print::complain;
 use crate::report::status::Report;
 use crate::store::backing::Store;
@@ -110,25 +110,9 @@ pub enum Request {
     SetVolume {
         /// Name of the volume.
         name: String,
-        /// Its policy, or `inherit`.
-        policy: Option<String>,
-        /// True if writes are refused.
-        read_only: Option<bool>,
-        /// True if only one client at a time may use it.
-        #[serde(default)]
-        exclusive: Option<bool>,
-        /// Time at which duplicates are found: `inline`, `offline` or `hybrid`.
-        #[serde(default)]
-        timing: Option<String>,
-        /// Performance that its clients get, as written on the command line.
-        #[serde(default)]
-        goal: Option<String>,
-        /// Setting that says if a pass leaves its duplicates in place where sharing would split a run: `on`, `off` or `auto`.
-        #[serde(default)]
-        keep_runs: Option<String>,
-        /// Controller that chooses the mode while the timing is hybrid.
-        #[serde(default)]
-        controller: Option<String>,
+        /// Changes of its properties.
+        #[serde(flatten)]
+        settings: VolumeSettings,
     },
     /// Other properties of the pool; answered when they are durable.
     SetPool(PoolSettings),

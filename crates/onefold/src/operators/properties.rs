@@ -1,13 +1,12 @@
 //! Properties of pools and volumes in text form: `KEY=VALUE` in, a table with the source of each value out.
 
 use engine::byte_size::exact;
-use engine::{PoolChange, PoolProperty};
+use engine::{PoolChange, PoolProperty, VolumeProperty, VolumePropertyChange};
 use serde::Serialize;
 
-use crate::operators::command::{controller_value, goal_value, inheritable, keep_runs_value, timing_value};
+use crate::operators::command::inheritable;
 use crate::operators::control::Request;
-use crate::operators::settings::PoolSettings;
-use crate::report::properties::DEFAULT;
+use crate::operators::settings::{PoolSettings, VolumeSettings};
 use crate::report::status::{Report, VolumeReport};
 use crate::size;
 
@@ -26,44 +25,11 @@ pub struct Property {
 
 /// Lists all properties of a volume, each with the source of its value.
 pub fn of_volume(volume: &VolumeReport) -> Vec<Property> {
-    let name = &volume.name;
-    let policy_source = match volume.policy_source.as_str() {
-        "volume" => "volume",
-        "pool" => "pool",
-        _ => DEFAULT,
+    let property = |&property: &VolumeProperty| {
+        let (value, source) = volume.property(property)?;
+        Some(Property { name: volume.name.clone(), property: property.name(), value, source })
     };
-    let switch = |is_on: bool| if is_on { ("on", "volume") } else { ("off", DEFAULT) };
-    let (read_only, read_only_source) = switch(volume.read_only);
-    let (exclusive, exclusive_source) = switch(volume.exclusive);
-    vec![
-        Property { name: name.clone(), property: "policy", value: volume.policy.clone(), source: policy_source },
-        Property { name: name.clone(), property: "read-only", value: read_only.into(), source: read_only_source },
-        Property { name: name.clone(), property: "exclusive", value: exclusive.into(), source: exclusive_source },
-        Property {
-            name: name.clone(),
-            property: "timing",
-            value: volume.timing.clone(),
-            source: if volume.timing_source == "volume" { "volume" } else { DEFAULT },
-        },
-        Property {
-            name: name.clone(),
-            property: "goal",
-            value: volume.goal.clone(),
-            source: if volume.timing_state.setpoint.is_some() { "volume" } else { DEFAULT },
-        },
-        Property {
-            name: name.clone(),
-            property: "keep-runs",
-            value: volume.keep_runs.clone(),
-            source: if volume.keep_runs == engine::KeepRuns::default().to_string() { DEFAULT } else { "volume" },
-        },
-        Property {
-            name: name.clone(),
-            property: "controller",
-            value: volume.controller.clone(),
-            source: if volume.controller == engine::Controller::default().to_string() { DEFAULT } else { "volume" },
-        },
-    ]
+    VolumeProperty::ALL.iter().filter_map(property).collect()
 }
 
 /// Lists all properties of a pool, each with the source of its value.
@@ -137,25 +103,14 @@ fn pairs(words: &[String]) -> Result<Vec<(&str, &str)>, String> {
 
 /// Builds the request of `volume set` from its words, with values checked; the error for an unknown key names the choices.
 pub fn volume_request(name: &str, words: &[String]) -> Result<Request, String> {
-    let (mut policy, mut read_only, mut timing, mut goal) = (None, None, None, None);
-    let (mut keep_runs, mut controller, mut exclusive) = (None, None, None);
+    let mut change = VolumePropertyChange::default();
     for (key, value) in pairs(words)? {
-        match key {
-            "policy" => policy = Some(policy_value(value)?),
-            "read-only" => read_only = Some(switch(key, value)?),
-            "exclusive" => exclusive = Some(switch(key, value)?),
-            "timing" => timing = Some(timing_value(value)?.to_string()),
-            "goal" => goal = Some(goal_value(value)?.to_string()),
-            "keep-runs" => keep_runs = Some(keep_runs_value(value)?.to_string()),
-            "controller" => controller = Some(controller_value(value)?.to_string()),
-            _ => return Err(unknown_key(key, &VOLUME_KEYS)),
-        }
+        let names = || VolumeProperty::ALL.iter().map(|property| property.name()).collect::<Vec<_>>();
+        let property = VolumeProperty::named(key).ok_or_else(|| unknown_key(key, &names()))?;
+        change.set_text(property, value)?;
     }
-    Ok(Request::SetVolume { name: name.into(), policy, read_only, exclusive, timing, goal, keep_runs, controller })
+    Ok(Request::SetVolume { name: name.into(), settings: VolumeSettings(change) })
 }
-
-/// Keys of the properties of a volume.
-const VOLUME_KEYS: [&str; 7] = ["policy", "read-only", "exclusive", "timing", "goal", "keep-runs", "controller"];
 
 /// Builds the request of `set` from its words, with values checked; the error for an unknown key names the choices.
 pub fn pool_request(words: &[String]) -> Result<Request, String> {
@@ -179,6 +134,17 @@ pub fn pool_key_help() -> String {
     key_help(&PoolProperty::ALL.iter().map(|property| property.name()).collect::<Vec<_>>())
 }
 
+/// Returns the line about `volume set`.
+pub fn volume_help() -> String {
+    let rows = VolumeProperty::ALL.iter().map(|property| format!("{}={}", property.name(), property.help()));
+    format!("Set properties of a volume: {}", rows.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the help of the property that `volume get` takes.
+pub fn volume_key_help() -> String {
+    key_help(&VolumeProperty::ALL.iter().map(|property| property.name()).collect::<Vec<_>>())
+}
+
 fn key_help(names: &[&str]) -> String {
     let (last, others) = names.split_last().expect("there are properties");
     format!("Only this property: {} or {last}", others.join(", "))
@@ -187,14 +153,6 @@ fn key_help(names: &[&str]) -> String {
 /// Checks a policy, or `inherit`, and returns it as written.
 pub fn policy_value(value: &str) -> Result<String, String> {
     inheritable(value).map(|_| value.into())
-}
-
-fn switch(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(format!("{key}={value} is not possible: it is on or off")),
-    }
 }
 
 /// Formats properties as a table with a heading and aligned columns.
@@ -216,7 +174,7 @@ pub fn table(properties: &[Property]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{PassThrottle, Policy};
+    use engine::{Controller, Goal, KeepRuns, PassThrottle, Policy, Timing};
 
     fn words(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_string()).collect()
@@ -251,16 +209,17 @@ mod tests {
     #[test]
     fn pairs_are_read_and_wrong_ones_name_the_choices() {
         let set = |pairs: &[&str]| volume_request("v", &words(pairs));
-        let request = Request::SetVolume {
-            name: "v".into(),
-            policy: Some("native".into()),
+        let policy = Some(Some(Policy::Native));
+        let change = VolumePropertyChange {
             read_only: Some(true),
             exclusive: Some(true),
-            timing: Some("hybrid".into()),
-            goal: Some("p99=2ms".into()),
-            keep_runs: Some("off".into()),
-            controller: Some("paper".into()),
+            timing: Some(Some(Timing::Hybrid)),
+            goal: Some(Goal::P99(2_000_000)),
+            keep_runs: Some(KeepRuns::Off),
+            controller: Some(Controller::Paper),
+            ..VolumePropertyChange { policy, ..VolumePropertyChange::default() }
         };
+        let request = Request::SetVolume { name: "v".into(), settings: VolumeSettings(change) };
         assert_eq!(
             set(&[
                 "policy=native",

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::{PoolChange, PoolProperty};
+use engine::{PoolChange, PoolProperty, VolumeProperty, VolumePropertyChange};
 use serde::de::Error;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -94,6 +94,62 @@ impl PoolSettings {
     }
 }
 
+/// Changes of properties of a volume; a missing property stays unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSettings(pub VolumePropertyChange);
+
+impl Serialize for VolumeSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let VolumeSettings(change) = self;
+        let mut map = serializer.serialize_map(None)?;
+        for &property in VolumeProperty::ALL {
+            let Some(text) = change.text(property) else { continue };
+            let key = property.name().replace('-', "_");
+            match property {
+                VolumeProperty::ReadOnly => map.serialize_entry(&key, &change.read_only)?,
+                VolumeProperty::Exclusive => map.serialize_entry(&key, &change.exclusive)?,
+                _ => map.serialize_entry(&key, &text)?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for VolumeSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<VolumeSettings, D::Error> {
+        let mut change = VolumePropertyChange::default();
+        for (key, value) in BTreeMap::<String, Value>::deserialize(deserializer)? {
+            // Clients of before the table send all properties.
+            if value.is_null() {
+                continue;
+            }
+            let property = VolumeProperty::named(&key.replace('_', "-"));
+            let property = property.ok_or_else(|| D::Error::custom(format!("there is no property '{key}'")))?;
+            match property {
+                VolumeProperty::ReadOnly => change.read_only = from_value(value).map_err(D::Error::custom)?,
+                VolumeProperty::Exclusive => change.exclusive = from_value(value).map_err(D::Error::custom)?,
+                _ => {
+                    let text: String = from_value(value).map_err(D::Error::custom)?;
+                    change.set_text(property, &text).map_err(D::Error::custom)?;
+                }
+            }
+        }
+        Ok(VolumeSettings(change))
+    }
+}
+
+impl VolumeSettings {
+    /// Lists the changes as `KEY=VALUE`, as the log has them.
+    pub fn shown(&self) -> Vec<String> {
+        let VolumeSettings(change) = self;
+        let value = |property| match (property, change.read_only) {
+            (VolumeProperty::ReadOnly, Some(is_on)) => Some(is_on.to_string()),
+            _ => change.text(property),
+        };
+        VolumeProperty::ALL.iter().filter_map(|&p| value(p).map(|value| format!("{}={value}", p.name()))).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +184,28 @@ mod tests {
         for wrong in [r#"{"colour":"red"}"#, r#"{"device":"tape"}"#, r#"{"device":1}"#, r#"{"memory_bytes":"2G"}"#] {
             assert!(serde_json::from_str::<PoolSettings>(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Checks the form that servers and clients of before the table have.
+    #[test]
+    fn changes_of_a_volume_cross_the_socket_as_before_the_table() {
+        let old = r#"{"policy":"inherit","read_only":true,"exclusive":false,"timing":"hybrid","goal":"p99=2ms","keep_runs":"off","controller":null}"#;
+        let settings: VolumeSettings = serde_json::from_str(old).unwrap();
+        let expected = VolumePropertyChange {
+            policy: Some(None),
+            read_only: Some(true),
+            exclusive: Some(false),
+            timing: Some(Some(engine::Timing::Hybrid)),
+            goal: "p99=2ms".parse().ok(),
+            keep_runs: Some(engine::KeepRuns::Off),
+            ..VolumePropertyChange::default()
+        };
+        assert_eq!(settings, VolumeSettings(expected));
+        let mut given: BTreeMap<String, Value> = serde_json::from_str(old).unwrap();
+        given.retain(|_, value| !value.is_null());
+        assert_eq!(serde_json::to_value(settings).unwrap(), serde_json::to_value(given).unwrap());
+        let shown = "policy=inherit read-only=true exclusive=off timing=hybrid goal=p99=2ms keep-runs=off";
+        assert_eq!(settings.shown().join(" "), shown);
+        assert!(serde_json::from_str::<VolumeSettings>(r#"{"read_only":"on"}"#).is_err());
     }
 }

@@ -1,15 +1,16 @@
-//! Report of the properties of a pool. Most have fields of their own in [`Report`], beside the figures that they rule; the others are by their names.
+//! Report of the properties of a pool and of its volumes. Most have fields of their own in [`Report`] and [`VolumeReport`], beside the figures that they
+//! rule; the others are by their names.
 
 use std::collections::BTreeMap;
 
 use engine::byte_size::exact;
-use engine::{DefragSetting, PoolChange, PoolProperties, PoolProperty};
+use engine::{DefragSetting, PoolChange, PoolProperties, PoolProperty, VolumeProperties, VolumeProperty};
 use serde::{Deserialize, Serialize};
 
-use crate::report::status::Report;
+use crate::report::status::{Report, VolumeReport};
 
-/// Source of a property that neither pool, volume nor command line sets; also the value that resets one.
-pub const DEFAULT: &str = "default";
+/// Source of a property that neither pool, volume nor command line sets.
+const DEFAULT: &str = "default";
 
 /// Value of a property without a field of its own.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
@@ -59,8 +60,58 @@ impl Report {
     }
 }
 
+/// Properties that have fields of their own in [`VolumeReport`]: those of before the table of properties.
+const OWN_FIELDS_OF_VOLUME: [VolumeProperty; 7] = [
+    VolumeProperty::Policy,
+    VolumeProperty::ReadOnly,
+    VolumeProperty::Exclusive,
+    VolumeProperty::Timing,
+    VolumeProperty::Goal,
+    VolumeProperty::KeepRuns,
+    VolumeProperty::Controller,
+];
+
+/// Collects the properties of a volume that have no fields of their own.
+pub fn others_of_volume(properties: &VolumeProperties) -> BTreeMap<String, PropertyReport> {
+    let others = VolumeProperty::ALL.iter().filter(|property| !OWN_FIELDS_OF_VOLUME.contains(property));
+    let other =
+        |&property| PropertyReport { value: properties.text(property), is_set: !properties.is_default(property) };
+    others.map(|property| (property.name().to_string(), other(property))).collect()
+}
+
+impl VolumeReport {
+    /// Returns the value of a property and its source; `None` if the server is older than the property.
+    pub fn property(&self, property: VolumeProperty) -> Option<(String, &'static str)> {
+        let other = || self.properties.get(property.name()).map(|other| sourced_of(other.value.clone(), other.is_set));
+        own_field_of(property, self).or_else(other)
+    }
+}
+
 fn sourced(value: String, is_set: bool) -> (String, &'static str) {
     (value, if is_set { "pool" } else { DEFAULT })
+}
+
+fn sourced_of(value: String, is_set: bool) -> (String, &'static str) {
+    (value, if is_set { "volume" } else { DEFAULT })
+}
+
+/// Returns a value of a volume and its source, if the report has a field for the property.
+fn own_field_of(property: VolumeProperty, report: &VolumeReport) -> Option<(String, &'static str)> {
+    let chosen = |value: &String| sourced_of(value.clone(), *value != VolumeProperties::default().text(property));
+    let switch = |is_on: bool| sourced_of(if is_on { "on" } else { "off" }.into(), is_on);
+    Some(match property.name() {
+        "policy" => match report.policy_source.as_str() {
+            "pool" => sourced(report.policy.clone(), true),
+            source => sourced_of(report.policy.clone(), source == "volume"),
+        },
+        "read-only" => switch(report.read_only),
+        "exclusive" => switch(report.exclusive),
+        "timing" => sourced_of(report.timing.clone(), report.timing_source == "volume"),
+        "goal" => sourced_of(report.goal.clone(), report.timing_state.setpoint.is_some()),
+        "keep-runs" => chosen(&report.keep_runs),
+        "controller" => chosen(&report.controller),
+        _ => return None,
+    })
 }
 
 /// Returns a value and its source, if the report has a field for the property.
@@ -120,6 +171,12 @@ mod tests {
                 "{property:?}"
             );
             assert_eq!(report.property(property).map(|(_, source)| source), Some(DEFAULT));
+        }
+        let volume = &report.volumes[0];
+        for &property in VolumeProperty::ALL {
+            let has_own = OWN_FIELDS_OF_VOLUME.contains(&property);
+            assert_eq!(own_field_of(property, volume).is_some(), has_own, "{property:?}");
+            assert_eq!(volume.property(property).map(|(_, source)| source), Some(DEFAULT));
         }
     }
 }

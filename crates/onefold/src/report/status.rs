@@ -355,34 +355,37 @@ report! {
         /// Policy in force, as it is written on the command line.
         policy: String = engine.policy_of(volume).to_string(),
         /// Origin of the policy: `default`, `pool` or `volume`.
-        policy_source: String = match (volume.policy, engine.properties().policy()) {
+        policy_source: String = match (volume.properties.policy(), engine.properties().policy()) {
             (Some(_), _) => "volume".into(),
             (None, Some(_)) => "pool".into(),
             (None, None) => "default".into(),
         },
         /// True if writes are refused.
-        read_only: bool,
+        read_only: bool = volume.properties.read_only(),
         /// True if only one client at a time may use it.
         #[serde(default)]
-        exclusive: bool,
+        exclusive: bool = volume.properties.exclusive(),
         /// Timing of deduplication: `inline`, `offline` or `hybrid`.
         #[serde(default)]
         timing: String = timing.timing.to_string(),
         /// Origin of the timing: `default` or `volume`.
         #[serde(default)]
-        timing_source: String = if volume.timing.is_some() { "volume".into() } else { "default".into() },
+        timing_source: String = if volume.properties.timing().is_some() { "volume".into() } else { "default".into() },
         /// Performance goal for its clients, as it is written on the command line.
         #[serde(default)]
-        goal: String = volume.goal.to_string(),
+        goal: String = volume.properties.goal().to_string(),
         /// Setting whether a pass leaves its duplicates if a run would be split: `on`, `off` or `auto`.
         #[serde(default)]
-        keep_runs: String = volume.keep_runs.to_string(),
+        keep_runs: String = volume.properties.keep_runs().to_string(),
         /// Controller that chooses the mode if the timing is hybrid: `forecast` or `paper`.
         #[serde(default)]
-        controller: String = volume.controller.to_string(),
+        controller: String = volume.properties.controller().to_string(),
+        /// Properties that have no other field, by their names.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        properties: BTreeMap<String, PropertyReport> = properties::others_of_volume(&volume.properties),
         /// Performance that its clients get, and the mode that follows from it.
         #[serde(default)]
-        timing_state: TimingReport = TimingReport::new(timing, volume.goal),
+        timing_state: TimingReport = TimingReport::new(timing, volume.properties.goal()),
         /// Clients connected to it.
         clients: usize = clients,
         /// Mapped, non-zero blocks of the volume.

@@ -319,6 +319,7 @@ pub mod tests {
             goal: "none".into(),
             keep_runs: "auto".into(),
             controller: "forecast".into(),
+            properties: std::collections::BTreeMap::new(),
             timing_state: TimingReport::default(),
             clients: 0,
             logical_blocks_used: blocks,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use engine::{
     Command, DedupCommand, Goal, Limits, Nanos, Operation, PassState, Policy, Submit, Timing, VolumeId,
-    VolumeProperties,
+    VolumePropertyChange,
 };
 
 use self::phases::Watch;
@@ -177,10 +177,10 @@ fn prepare<'a>(setup: &Setup, distribution: &'a Distribution) -> Checked<(Worker
     let volume = machine.engine.volumes().find(|volume| volume.name == "load").map(|volume| volume.id);
     let volume = volume.ok_or(Violation("the volume is not there".into()))?;
     // Read-only also excludes it from passes: its contents are not part of the load.
-    let change = VolumeProperties { read_only: Some(true), ..VolumeProperties::default() };
+    let change = VolumePropertyChange { read_only: Some(true), ..VolumePropertyChange::default() };
     machine.command(Command::SetVolume { volume: BEFORE_VOLUME, change })?;
-    let (timing, goal) = (Some(setup.timing), Some(setup.goal));
-    let change = VolumeProperties { timing, goal, ..VolumeProperties::default() };
+    let (timing, goal) = (Some(Some(setup.timing)), Some(setup.goal));
+    let change = VolumePropertyChange { timing, goal, ..VolumePropertyChange::default() };
     machine.command(Command::SetVolume { volume, change })?;
     let before = machine.engine.status().data_blocks_used;
     let streams = setup.load.streams(setup.volume_blocks);

@@ -2,7 +2,7 @@
 //! engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
-    CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumeProperties,
+    CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumePropertyChange,
 };
 
 use crate::runs::config::Config;
@@ -136,7 +136,7 @@ pub fn slots_that_get_other_contents() -> Checked {
     sequence.extend([Operation::Drain, Operation::Settle, share(0), Operation::Drain]);
     // Reading the canonical slot would reveal it, too.
     let pool = PoolChange { dedup_verify: Some(DedupVerify::Off), ..PoolChange::default() };
-    sequence.push(Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool });
+    sequence.push(Operation::SetTiming { volume: 0, change: VolumePropertyChange::default(), pool });
     sequence.push(Operation::Dedup(DedupCommand::Start));
     run.world.hold_back(move |io| io.op == IoOp::ReadPages && io.offset >= data);
     run.perform(&sequence)?;

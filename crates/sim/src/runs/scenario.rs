@@ -2,7 +2,7 @@
 
 use engine::{
     CacheKey, DedupCommand, DedupVerify, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange,
-    ScrubCommand, Timing, VolumeProperties,
+    ScrubCommand, Timing, VolumePropertyChange,
 };
 
 use crate::content::NUMBERED_TWINS;
@@ -442,7 +442,8 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
     operations.extend([Operation::Drain, full(0), full(1), Operation::Drain]);
     let timing = |timing| {
         let (goal, keep_runs) = (Some(Goal::Operations(1 << 20)), Some(KeepRuns::Auto));
-        let change = VolumeProperties { timing: Some(timing), goal, keep_runs, ..VolumeProperties::default() };
+        let change =
+            VolumePropertyChange { timing: Some(Some(timing)), goal, keep_runs, ..VolumePropertyChange::default() };
         let (dedup_verify, throttle) = (Some(DedupVerify::Both), Some(PassThrottle::Listing));
         Operation::SetTiming { volume: 0, change, pool: PoolChange { dedup_verify, throttle, ..PoolChange::default() } }
     };
@@ -472,7 +473,7 @@ fn passes(volumes_change: bool) -> Vec<Operation> {
 fn falling_behind() -> Vec<Operation> {
     let timing = |volume, timing| {
         let keep_runs = Some(KeepRuns::Off);
-        let change = VolumeProperties { timing: Some(timing), keep_runs, ..VolumeProperties::default() };
+        let change = VolumePropertyChange { timing: Some(Some(timing)), keep_runs, ..VolumePropertyChange::default() };
         let pool = PoolChange { throttle: Some(PassThrottle::Experiment), ..PoolChange::default() };
         Operation::SetTiming { volume, change, pool }
     };
@@ -495,7 +496,7 @@ fn falling_behind() -> Vec<Operation> {
 fn hybrid() -> Vec<Operation> {
     let missed = |volume| {
         let (goal, keep_runs) = (Some(Goal::P99(1)), Some(KeepRuns::Off));
-        let change = VolumeProperties { goal, keep_runs, ..VolumeProperties::default() };
+        let change = VolumePropertyChange { goal, keep_runs, ..VolumePropertyChange::default() };
         Operation::SetTiming { volume, change, pool: PoolChange::default() }
     };
     // A write that waits for nothing takes no time.
@@ -780,7 +781,7 @@ fn by_the_paper() -> Vec<Operation> {
     let read = |volume, block| Operation::ReadOn { place: place(volume, block, 8), blocks: 2, swapped: false };
     let policy = |text: &str| {
         let pool = PoolChange { flash_policy: text.parse().ok(), ..PoolChange::default() };
-        Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool }
+        Operation::SetTiming { volume: 0, change: VolumePropertyChange::default(), pool }
     };
     let some = |volume, block: u64, blocks, content: u64| write(volume, block, blocks, content as u32);
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };

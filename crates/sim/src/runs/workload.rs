@@ -3,7 +3,7 @@
 
 use engine::{
     CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, Limits,
-    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumeProperties,
+    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumePropertyChange,
 };
 
 use crate::content::CELLS;
@@ -162,7 +162,7 @@ pub enum Operation {
         /// Number of the volume.
         volume: u64,
         /// Properties of the volume to change.
-        change: VolumeProperties,
+        change: VolumePropertyChange,
         /// Properties of the whole pool to change.
         pool: PoolChange,
     },
@@ -654,16 +654,16 @@ impl Generator<'_> {
                 let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
                 let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
                 let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
-                let change = VolumeProperties {
+                let change = VolumePropertyChange {
                     // `None` leaves the default.
-                    timing: self.throttles.pick(&[Some(timing), Some(timing), None]),
+                    timing: self.throttles.pick(&[Some(Some(timing)), Some(Some(timing)), None]),
                     goal: Some(goal),
                     keep_runs: Some(keep_runs),
                     controller: Some(controller),
                     // No draw of its own: the engine only stores the setting, and the runs of existing seeds stay
                     // unchanged.
                     exclusive: Some(keep_runs == KeepRuns::On),
-                    ..VolumeProperties::default()
+                    ..VolumePropertyChange::default()
                 };
                 // No draws of its own either: the content of flash changes no answer.
                 let flash_policy = match (keep_runs, controller) {

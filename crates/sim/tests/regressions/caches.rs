@@ -1,6 +1,6 @@
 //! The cache partition between index and read cache: its adaptation, its cost, and the memory limit, which it never exceeds.
 
-use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange, VolumeProperties};
+use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange, VolumePropertyChange};
 use sim::runs::config::Config;
 use sim::runs::workload::cache;
 
@@ -121,7 +121,10 @@ fn each_side_alone_is_served_and_the_setting_is_kept() {
     let mut bench = bench("adaptive");
     // With `full` the index on disk would find the contents that memory has evicted.
     let (volume, policy) = (bench.volume, Some(Some(Policy::SELECT)));
-    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
+    });
     bench.write_all(0, 1000..1100);
     bench.set_cache("read");
     bench.pass(SECOND);

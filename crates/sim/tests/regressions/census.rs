@@ -1,7 +1,7 @@
 //! The census: the share of each volume's blocks that lies in slots with more than one reference. It counts all sharing, whatever caused it, and also
 //! after a restart.
 
-use engine::{Command, DedupCommand, Policy, Shared, Timing, VolumeId, VolumeProperties};
+use engine::{Command, DedupCommand, Policy, Shared, Timing, VolumeId, VolumePropertyChange};
 use sim::runs::config::Config;
 use sim::world::World;
 use sim::world::disk::Cut;
@@ -76,7 +76,7 @@ fn trims_and_deletions_end_the_share_of_others() {
 #[test]
 fn what_a_pass_lets_share_a_slot_is_shared() {
     let mut bench = Bench::new(Config::small(1), 64);
-    let timing = VolumeProperties { timing: Some(Timing::Offline), ..VolumeProperties::default() };
+    let timing = VolumePropertyChange { timing: Some(Some(Timing::Offline)), ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume: bench.volume, change: timing });
     bench.write(0, &[50, 51, 50, 52]);
     bench.settle();

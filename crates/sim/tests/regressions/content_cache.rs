@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use engine::{CacheKey, CacheStatus, Command, Error, IoOp, Policy, PoolChange, VolumeProperties};
+use engine::{CacheKey, CacheStatus, Command, Error, IoOp, Policy, PoolChange, VolumePropertyChange};
 use sim::content::TWINS;
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -26,7 +26,7 @@ fn bench_of(containers: u32, key: CacheKey, read_ahead: u32) -> Bench {
     config.limits.read_ahead = read_ahead;
     let mut bench = Bench::new(config, 256);
     let volume = bench.volume;
-    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    let change = VolumePropertyChange { policy: Some(Some(Policy::Native)), ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume, change });
     bench.set_key(key);
     bench

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use engine::{
     Command, DedupCommand, DedupStatus, DefragSetting, Error, Nanos, PassState, Policy, PoolChange, Timing, VolumeId,
-    VolumeProperties,
+    VolumePropertyChange,
 };
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -24,7 +24,7 @@ impl Bench {
     pub fn share_by(&mut self, policy: Policy) {
         self.command(Command::SetVolume {
             volume: VolumeId(1),
-            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: Some(Some(policy)), ..VolumePropertyChange::default() },
         });
     }
 
@@ -197,8 +197,8 @@ fn commands_that_make_no_sense_are_refused_and_a_pass_can_be_ended() {
 /// Makes a pool of 640 blocks whose volume is offline under `full`.
 fn offline(blocks: u64) -> Bench {
     let mut bench = Bench::new(config(&mut Random::new(1)), blocks);
-    let (policy, timing) = (Some(Some(Policy::Full)), Some(Timing::Offline));
-    let change = VolumeProperties { policy, timing, ..VolumeProperties::default() };
+    let (policy, timing) = (Some(Some(Policy::Full)), Some(Some(Timing::Offline)));
+    let change = VolumePropertyChange { policy, timing, ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume: VolumeId(1), change });
     bench
 }

@@ -4,7 +4,7 @@
 use engine::superblock::TreeId;
 use engine::{
     Command, DedupCommand, DiskIndexAudit, DiskIndexStatus, KeepRuns, Limits, PassState, Policy, Superblock, Timing,
-    VolumeId, VolumeProperties, WriteCounts,
+    VolumeId, VolumePropertyChange, WriteCounts,
 };
 use sim::content::Content;
 use sim::random::Random;
@@ -90,7 +90,7 @@ fn set_policy(bench: &mut Bench, text: &str) {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { policy: Some(Some(policy(text))), ..VolumeProperties::default() },
+        change: VolumePropertyChange { policy: Some(Some(policy(text))), ..VolumePropertyChange::default() },
     });
 }
 
@@ -173,7 +173,7 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         let full = Some(Some(Policy::Full));
         bench.begin_command(Command::SetVolume {
             volume,
-            change: VolumeProperties { policy: full, ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: full, ..VolumePropertyChange::default() },
         });
         for _ in 0..steps {
             bench.step_once();
@@ -186,7 +186,7 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         // A crash also comes while the index is cut off.
         bench.begin_command(Command::SetVolume {
             volume,
-            change: VolumeProperties { policy: Some(Some(policy("select"))), ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: Some(Some(policy("select"))), ..VolumePropertyChange::default() },
         });
         for _ in 0..steps / 4 {
             bench.step_once();
@@ -195,7 +195,10 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         settle(&mut bench);
         let audit = audit(&mut bench);
         assert!(audit.is_none_or(|audit| audit.stale + audit.absent == 0), "{steps} steps: {audit:?}");
-        assert_eq!(audit.is_some(), bench.world.engine.volumes().all(|volume| volume.policy == Some(Policy::Full)));
+        assert_eq!(
+            audit.is_some(),
+            bench.world.engine.volumes().all(|volume| volume.properties.policy() == Some(Policy::Full))
+        );
     }
 }
 
@@ -355,8 +358,8 @@ fn a_long_trim_does_not_wait_for_a_page_that_cannot_be_walked() {
 
 impl Bench {
     fn set_timing(&mut self, timing: Timing) {
-        let (timing, keep_runs) = (Some(timing), Some(KeepRuns::Off));
-        let change = VolumeProperties { timing, keep_runs, ..VolumeProperties::default() };
+        let (timing, keep_runs) = (Some(Some(timing)), Some(KeepRuns::Off));
+        let change = VolumePropertyChange { timing, keep_runs, ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume: self.volume, change });
     }
 
@@ -494,10 +497,10 @@ fn contents_of_runs_that_are_shared_are_found() {
     bench.set_timing(Timing::Offline);
     let size = 4_000 * bench.geometry().block();
     bench.command(Command::CreateVolume { name: "other", size, policy: Some(policy("select")) });
-    let change = VolumeProperties {
-        timing: Some(Timing::Offline),
+    let change = VolumePropertyChange {
+        timing: Some(Some(Timing::Offline)),
         keep_runs: Some(KeepRuns::On),
-        ..VolumeProperties::default()
+        ..VolumePropertyChange::default()
     };
     bench.command(Command::SetVolume { volume: VolumeId(2), change });
     bench.volume = VolumeId(2);

@@ -2,7 +2,7 @@
 //! while.
 
 use engine::{
-    Command, DedupStatus, DefragSetting, KeepRuns, PassState, Policy, PoolChange, VolumeId, VolumeProperties,
+    Command, DedupStatus, DefragSetting, KeepRuns, PassState, Policy, PoolChange, VolumeId, VolumePropertyChange,
 };
 use sim::content::Content;
 use sim::random::Random;
@@ -97,7 +97,7 @@ fn runs_that_are_shared_as_a_whole_need_no_walk_of_the_maps() {
             bench.write(first, values);
         }
         bench.share_by(Policy::Full);
-        let change = VolumeProperties { keep_runs: Some(keep_runs), ..VolumeProperties::default() };
+        let change = VolumePropertyChange { keep_runs: Some(keep_runs), ..VolumePropertyChange::default() };
         bench.command(Command::SetVolume { volume: VolumeId(1), change });
         bench.settle();
         bench.start_pass();

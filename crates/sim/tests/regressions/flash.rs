@@ -1,7 +1,7 @@
 //! The flash cache in front of the store: its budget, its log, hangs, and its admission policies.
 
 use engine::admission::{Filter, Rules};
-use engine::{CacheKey, FlashMode, FlashPolicy, FlashStatus, Policy, PoolChange, VolumeProperties};
+use engine::{CacheKey, FlashMode, FlashPolicy, FlashStatus, Policy, PoolChange, VolumePropertyChange};
 use sim::content::CELLS;
 use sim::runs::config::Config;
 use sim::runs::run::Run;
@@ -161,7 +161,7 @@ fn a_flash_that_hangs_holds_up_nobody_and_has_its_buffers_until_it_answers() {
 
 fn by_policy(text: &str) -> Operation {
     let pool = PoolChange { flash_policy: Some(text.parse().unwrap()), ..PoolChange::default() };
-    Operation::SetTiming { volume: 0, change: VolumeProperties::default(), pool }
+    Operation::SetTiming { volume: 0, change: VolumePropertyChange::default(), pool }
 }
 
 #[test]

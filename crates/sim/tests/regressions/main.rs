@@ -39,7 +39,7 @@ mod volumes;
 mod writes;
 
 use bench::{Bench, SECOND, metadata_reservations, page_reads, records, slots, superblocks, tight};
-use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId, VolumeProperties};
+use engine::{Command, Error, Geometry, IoOp, Limits, Policy, VolumeId, VolumePropertyChange};
 use sim::content::CELLS;
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -97,7 +97,7 @@ fn looks_into_memory_alone(bench: &mut Bench) {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { policy: Some(Some(Policy::SELECT)), ..VolumeProperties::default() },
+        change: VolumePropertyChange { policy: Some(Some(Policy::SELECT)), ..VolumePropertyChange::default() },
     });
 }
 
@@ -275,7 +275,7 @@ fn what_a_write_found_before_its_policy_changed_does_not_count() {
     let native = Some(Some(Policy::Native));
     bench.begin_command(Command::SetVolume {
         volume: VolumeId(1),
-        change: VolumeProperties { policy: native, ..VolumeProperties::default() },
+        change: VolumePropertyChange { policy: native, ..VolumePropertyChange::default() },
     });
     bench.trim(1);
     bench.trim(2);
@@ -534,7 +534,7 @@ fn an_index_that_is_filled_again_goes_on_naming_the_oldest_copy() {
     let set = |bench: &mut Bench, policy| {
         bench.command(Command::SetVolume {
             volume,
-            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: Some(Some(policy)), ..VolumePropertyChange::default() },
         });
     };
     bench.write(0, &[10]);

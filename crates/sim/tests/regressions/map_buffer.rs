@@ -1,6 +1,6 @@
 //! The map buffer (docs/rfc/0010). Its entries are as durable as those in leaves, and are flushed when they have to be.
 
-use engine::{Command, Limits, VolumeProperties};
+use engine::{Command, Limits, VolumePropertyChange};
 use sim::content::Content;
 use sim::runs::config::Config;
 use sim::runs::repair;
@@ -31,7 +31,7 @@ fn checkpoint(bench: &mut Bench) {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { read_only: Some(false), ..VolumeProperties::default() },
+        change: VolumePropertyChange { read_only: Some(false), ..VolumePropertyChange::default() },
     });
 }
 

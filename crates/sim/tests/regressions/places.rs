@@ -1,6 +1,6 @@
 //! Reads on an HDD. A block is read at the place nearest to the heads: in its slot, in its replica, or in another slot that the index names.
 
-use engine::{Command, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumeProperties};
+use engine::{Command, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumePropertyChange};
 use sim::content::{CELLS, Content, TWINS};
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -35,7 +35,7 @@ fn config(device: DeviceTraits) -> Config {
 fn observed(device: DeviceTraits) -> Bench {
     let mut bench = Bench::new(config(device), BLOCKS);
     let volume = bench.volume;
-    let change = VolumeProperties { policy: Some(Some(Policy::Observe)), ..VolumeProperties::default() };
+    let change = VolumePropertyChange { policy: Some(Some(Policy::Observe)), ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume, change });
     bench
 }
@@ -166,7 +166,7 @@ fn empty() -> Bench {
     config.limits.delta_entries = 2048;
     let mut bench = Bench::new(config, 4 * BLOCKS);
     let volume = bench.volume;
-    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    let change = VolumePropertyChange { policy: Some(Some(Policy::Native)), ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume, change });
     bench.command(Command::SetPool(PoolChange { replicas: Some(Some(1 << 30)), ..PoolChange::default() }));
     bench
@@ -366,7 +366,7 @@ fn ten_thousand_popular_blocks_have_ten_copies_with_64_mib() {
     let blocks = (1 << 18) - 1024;
     let mut bench = Bench::new(config, blocks);
     let volume = bench.volume;
-    let change = VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() };
+    let change = VolumePropertyChange { policy: Some(Some(Policy::Native)), ..VolumePropertyChange::default() };
     bench.command(Command::SetVolume { volume, change });
     bench.command(Command::SetPool(PoolChange { replicas: Some(Some(8 << 30)), ..PoolChange::default() }));
     for first in (0..blocks).step_by(64) {

@@ -1,6 +1,6 @@
 //! Refusals: an impossible operation is refused, with the reason, and changes nothing.
 
-use engine::{Command, ControlError, Error, OpenError, VolumeId, VolumeProperties};
+use engine::{Command, ControlError, Error, OpenError, VolumeId, VolumePropertyChange};
 use sim::runs::config::Config;
 use sim::world::Answer;
 use sim::world::disk::Cut;
@@ -31,7 +31,7 @@ fn commands_that_cannot_be_done_say_why() {
         (
             Command::SetVolume {
                 volume: nobody,
-                change: VolumeProperties { read_only: Some(true), ..VolumeProperties::default() },
+                change: VolumePropertyChange { read_only: Some(true), ..VolumePropertyChange::default() },
             },
             ControlError::NoVolume,
         ),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError, VolumeProperties};
+use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError, VolumePropertyChange};
 use sim::content::{CELLS, Content};
 use sim::runs::config::Config;
 use sim::runs::repair;
@@ -250,7 +250,7 @@ fn a_volume_that_grows_after_a_repair_is_zero_where_it_grew() {
         (BLOCKS..3 * BLOCKS).step_by(61).for_each(|block| bench.assert_holds(block, 0));
         bench.command(Command::SetVolume {
             volume,
-            change: VolumeProperties { policy: Some(Some(Policy::Native)), ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: Some(Some(Policy::Native)), ..VolumePropertyChange::default() },
         });
         bench.audit();
     }

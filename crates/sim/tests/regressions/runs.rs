@@ -1,7 +1,9 @@
 //! Options of the exact pass. With `keep-runs` it splits no blocks that can be read together. With `dedup-verify` it compares blocks, in case their
 //! digests lie.
 
-use engine::{Command, DedupVerify, DefragSetting, KeepRuns, Policy, PoolChange, Timing, VolumeId, VolumeProperties};
+use engine::{
+    Command, DedupVerify, DefragSetting, KeepRuns, Policy, PoolChange, Timing, VolumeId, VolumePropertyChange,
+};
 use sim::content::CELLS;
 use sim::random::Random;
 use sim::world::Answer;
@@ -12,8 +14,8 @@ use crate::dedup::{BLOCKS, config};
 
 impl Bench {
     fn set_runs(&mut self, policy: Policy, timing: Timing, keep_runs: KeepRuns) {
-        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(timing), Some(keep_runs));
-        let change = VolumeProperties { policy, timing, keep_runs, ..VolumeProperties::default() };
+        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(Some(timing)), Some(keep_runs));
+        let change = VolumePropertyChange { policy, timing, keep_runs, ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
@@ -124,7 +126,7 @@ fn runs_are_kept_unless_the_policy_is_full_and_what_is_set_outlives_a_restart() 
         bench.write(8, &[2, 4, 1]);
         bench.settle();
         bench.reopen();
-        assert_eq!(bench.world.engine.volumes().next().expect("there is one").keep_runs, keep_runs);
+        assert_eq!(bench.world.engine.volumes().next().expect("there is one").properties.keep_runs(), keep_runs);
         bench.start_pass();
         bench.run_pass(SECOND);
         bench.settle();
@@ -240,10 +242,11 @@ fn rotten(seed: u64, keep_runs: KeepRuns) -> (Bench, VolumeId) {
     let size = 64 * bench.geometry().block();
     bench.command(Command::CreateVolume { name: "other", size, policy: Some(Policy::Full) });
     let (first, other) = (bench.volume, VolumeId(bench.volume.0 + 1));
-    let timing = Some(Timing::Offline);
+    let timing = Some(Some(Timing::Offline));
     for volume in [first, other] {
         let policy = Some(Some(Policy::Full));
-        let change = VolumeProperties { policy, timing, keep_runs: Some(keep_runs), ..VolumeProperties::default() };
+        let change =
+            VolumePropertyChange { policy, timing, keep_runs: Some(keep_runs), ..VolumePropertyChange::default() };
         bench.command(Command::SetVolume { volume, change });
         bench.volume = volume;
         (0..64).step_by(8).for_each(|at| bench.write(at, &(1000 + at as u32..1008 + at as u32).collect::<Vec<u32>>()));

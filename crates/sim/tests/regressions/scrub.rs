@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus, VolumeProperties};
+use engine::{Command, Damaged, Error, IoOp, PassState, Policy, ScrubCommand, ScrubStatus, VolumePropertyChange};
 use sim::content::{CELLS, Content};
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -61,7 +61,7 @@ impl Bench {
         let volume = self.volume;
         self.command(Command::SetVolume {
             volume,
-            change: VolumeProperties { policy: Some(Some(policy)), ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy: Some(Some(policy)), ..VolumePropertyChange::default() },
         });
     }
 

@@ -3,7 +3,7 @@
 use engine::timing::Mode;
 use engine::{
     Command, Controller, DedupCommand, DefragSetting, Goal, KeepRuns, Nanos, PassState, PassThrottle, Policy,
-    PoolChange, ScrubCommand, Timing, TimingStatus, VolumeId, VolumeProperties,
+    PoolChange, ScrubCommand, Timing, TimingStatus, VolumeId, VolumePropertyChange,
 };
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -14,18 +14,18 @@ use crate::dedup::{BLOCKS, config};
 
 impl Bench {
     fn set(&mut self, policy: Policy, timing: Timing) {
-        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(timing), Some(KeepRuns::Off));
-        let change = VolumeProperties { policy, timing, keep_runs, ..VolumeProperties::default() };
+        let (policy, timing, keep_runs) = (Some(Some(policy)), Some(Some(timing)), Some(KeepRuns::Off));
+        let change = VolumePropertyChange { policy, timing, keep_runs, ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
     fn set_goal(&mut self, goal: Goal) {
-        let change = VolumeProperties { goal: Some(goal), ..VolumeProperties::default() };
+        let change = VolumePropertyChange { goal: Some(goal), ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
     fn set_controller(&mut self, controller: Controller) {
-        let change = VolumeProperties { controller: Some(controller), ..VolumeProperties::default() };
+        let change = VolumePropertyChange { controller: Some(controller), ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume: VolumeId(1), change });
     }
 
@@ -195,7 +195,7 @@ fn what_is_written_while_the_index_fills_is_shared_by_a_pass_that_begins_by_itse
         bench.set(Policy::SELECT, Timing::Inline);
         let size = 64 * bench.geometry().block();
         bench.command(Command::CreateVolume { name: "second", size, policy: Some(Policy::SELECT) });
-        let change = VolumeProperties { keep_runs: Some(KeepRuns::Off), ..VolumeProperties::default() };
+        let change = VolumePropertyChange { keep_runs: Some(KeepRuns::Off), ..VolumePropertyChange::default() };
         bench.command(Command::SetVolume { volume: VolumeId(2), change });
         for first in (0..half).step_by(8) {
             let values: Vec<u32> = (first..first + 8).map(|block| block as u32 + 1).collect();
@@ -237,7 +237,7 @@ fn a_crash_brings_a_pass_only_where_something_was_offline() {
     for goal in [Goal::None, Goal::P99(1)] {
         let (mut bench, _) = bench(13);
         let mut contents = vec![0; BLOCKS as usize];
-        let change = VolumeProperties { policy: Some(Some(Policy::Full)), ..VolumeProperties::default() };
+        let change = VolumePropertyChange { policy: Some(Some(Policy::Full)), ..VolumePropertyChange::default() };
         bench.command(Command::SetVolume { volume: VolumeId(1), change });
         bench.set_goal(goal);
         assert_eq!((bench.timing().timing, bench.timing().mode), (Timing::Hybrid, Mode::Inline));
@@ -337,7 +337,7 @@ fn the_paper_s_controller_goes_by_the_load_and_is_kept_over_a_restart() {
         assert_eq!((bench.timing().mode, bench.timing().switches), (Mode::Inline, 2), "nobody is there");
         bench.assert_exact(&contents);
         bench.reopen();
-        assert_eq!(bench.world.engine.volumes().next().expect("there is one").controller, controller);
+        assert_eq!(bench.world.engine.volumes().next().expect("there is one").properties.controller(), controller);
     }
     assert!(switches[0] >= 2 && switches[1] == 1, "{switches:?}");
 }
@@ -487,5 +487,5 @@ fn the_share_of_the_pass_follows_the_goal_and_is_never_nothing() {
     assert_eq!(bench.dedup().state, PassState::Finished, "though clients never rest");
     bench.reopen();
     let volume = bench.world.engine.volumes().next().expect("there is one");
-    assert_eq!((volume.timing, volume.goal), (Some(Timing::Offline), Goal::P99(1)));
+    assert_eq!((volume.properties.timing(), volume.properties.goal()), (Some(Timing::Offline), Goal::P99(1)));
 }

@@ -372,11 +372,11 @@ pub(super) fn may_share(pool: &Pool, owner: Key) -> bool {
     if volume.keeps.is_some() {
         return pool.mutant(Mutant::CopyForData);
     }
-    !volume.read_only && pool.policy_of(volume) != Policy::Native
+    !volume.properties.read_only() && pool.policy_of(volume) != Policy::Native
 }
 
 /// Returns true if a pass must not split a run of this volume.
 fn keeps_runs(pool: &Pool, volume: usize) -> bool {
     let volume = &pool.durable.volumes[volume];
-    volume.keep_runs.keeps(pool.policy_of(volume))
+    volume.properties.keep_runs().keeps(pool.policy_of(volume))
 }

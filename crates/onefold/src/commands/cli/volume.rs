@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::Target;
-use crate::operators::properties::policy_value;
+use crate::operators::properties::{self, policy_value};
 use crate::size;
 
 /// `onefold volume`.
@@ -66,9 +66,8 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Set properties of a volume: policy=native|observe|full|select[:T]|idedup[:T]|inherit, read-only=on|off,
-    /// exclusive=on|off, timing=inline|offline|hybrid, goal=none|20000iops|200MiB/s|p99=2ms, keep-runs=on|off|auto,
-    /// controller=forecast|paper
+    /// Set properties of a volume
+    #[command(about = properties::volume_help())]
     Set {
         /// Pool: its file or block device
         #[command(flatten)]
@@ -86,7 +85,8 @@ pub enum VolumeCommand {
         target: Target,
         /// Name of the volume
         name: String,
-        /// Only this property: policy, read-only, exclusive, timing, goal, keep-runs or controller
+        /// Only this property
+        #[arg(help = properties::volume_key_help())]
         key: Option<String>,
         /// Report as JSON
         #[arg(long)]

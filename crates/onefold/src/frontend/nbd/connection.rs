@@ -662,8 +662,9 @@ fn exports(engine: &engine::Engine, members: &Members, identity: Identity) -> (V
     for volume in engine.volumes() {
         // A size that the protocol cannot express is not offered.
         if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
-            let export = export.read_only(read_only || volume.read_only).default_export(default == Some(volume.id));
-            let holder = members.holder(volume.id, identity).filter(|_| volume.exclusive);
+            let export =
+                export.read_only(read_only || volume.properties.read_only()).default_export(default == Some(volume.id));
+            let holder = members.holder(volume.id, identity).filter(|_| volume.properties.exclusive());
             exports.push(match holder {
                 Some(holder) => {
                     export.refuse(format!("the volume '{}' is exclusive, and {holder} has it", volume.name))

@@ -4,7 +4,7 @@
 //! and the mode. A pass begins whenever none is in progress and there is work for one.
 
 use engine::timing::Mode;
-use engine::{Command, Controller, Goal, Nanos, PassThrottle, PoolChange, Timing, VolumeProperties};
+use engine::{Command, Controller, Goal, Nanos, PassThrottle, PoolChange, Timing, VolumePropertyChange};
 
 use super::{Passes, Setup, Workers, prepare};
 use crate::dedis::distribution::Distribution;
@@ -108,10 +108,10 @@ pub fn run(
     let next = workers.machine.now + SECOND;
     workers.watch = Some(Watch { phase: 0, goal: 0, next, answered: 0, shared: 0, seconds: Vec::new() });
     for (phase, &rate) in rates.iter().enumerate() {
-        let change = VolumeProperties {
+        let change = VolumePropertyChange {
             goal: Some(Goal::Operations(rate)),
             controller: Some(controller),
-            ..VolumeProperties::default()
+            ..VolumePropertyChange::default()
         };
         let volume = workers.volume;
         workers.machine.command(Command::SetVolume { volume, change })?;

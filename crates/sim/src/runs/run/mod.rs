@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use engine::{
     BadGeometry, BlockInput, CacheKey, Command, ControlError, DedupCommand, Error, Geometry, Limits, Nanos, OpenError,
-    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumeProperties,
+    Operation as EngineOperation, Policy, PoolChange, Recovered, Submit, VolumePropertyChange,
 };
 
 use crate::content::{CELLS, numbered};
@@ -355,7 +355,8 @@ impl Run {
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => {
-                let change = VolumeProperties { policy: *policy, read_only: *read_only, ..VolumeProperties::default() };
+                let change =
+                    VolumePropertyChange { policy: *policy, read_only: *read_only, ..VolumePropertyChange::default() };
                 self.set_volume(*volume, change)
             }
             Operation::SetTiming { volume, change, pool } => {

@@ -6,7 +6,7 @@
 //! fails.
 
 use engine::timing::Mode;
-use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumeProperties};
+use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
 
 use crate::oracle::model::{Existence, Listing, Properties};
 use crate::runs::run::{Pending, Run};
@@ -98,7 +98,7 @@ impl Run {
         Ok(())
     }
 
-    pub(crate) fn set_volume(&mut self, number: u64, change: VolumeProperties) -> Checked {
+    pub(crate) fn set_volume(&mut self, number: u64, change: VolumePropertyChange) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
@@ -107,7 +107,7 @@ impl Run {
             policy: change.policy.unwrap_or(before.policy),
             read_only: change.read_only.unwrap_or(before.read_only),
             exclusive: change.exclusive.unwrap_or(before.exclusive),
-            timing: change.timing.or(before.timing),
+            timing: change.timing.unwrap_or(before.timing),
             goal: change.goal.unwrap_or(before.goal),
             keep_runs: change.keep_runs.unwrap_or(before.keep_runs),
             controller: change.controller.unwrap_or(before.controller),
@@ -165,13 +165,13 @@ impl Run {
             // A size that is no multiple of the block size matches no volume of the model.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
             properties: Properties {
-                policy: volume.policy,
-                read_only: volume.read_only,
-                exclusive: volume.exclusive,
-                timing: volume.timing,
-                goal: volume.goal,
-                keep_runs: volume.keep_runs,
-                controller: volume.controller,
+                policy: volume.properties.policy(),
+                read_only: volume.properties.read_only(),
+                exclusive: volume.properties.exclusive(),
+                timing: volume.properties.timing(),
+                goal: volume.properties.goal(),
+                keep_runs: volume.properties.keep_runs(),
+                controller: volume.properties.controller(),
             },
         });
         let listed: Vec<Listing> = listed.collect();

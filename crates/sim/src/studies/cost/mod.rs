@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use engine::policy::Lookup;
-use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit, VolumeProperties};
+use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit, VolumePropertyChange};
 
 use crate::content::{CELLS, Cells};
 use crate::random::Random;
@@ -173,7 +173,7 @@ impl Bench {
                 let policy = Some(Some(kind.policy));
                 self.machine.command(Command::SetVolume {
                     volume: VOLUME,
-                    change: VolumeProperties { policy, ..VolumeProperties::default() },
+                    change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
                 })?;
                 let counts = self.machine.engine.write_counts();
                 // A profiler may not know the clock.

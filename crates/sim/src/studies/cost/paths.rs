@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Operation, Policy, Submit, VolumeProperties};
+use engine::{Command, Limits, Operation, Policy, Submit, VolumePropertyChange};
 
 use super::{BLOCK_BYTES, Bench, FILLING_BLOCKS, KNOWN_NUMBER, NEW_NUMBER};
 use crate::random::Random;
@@ -193,7 +193,7 @@ impl Bench {
         let policy = Some(Some(path.policy));
         self.machine.command(Command::SetVolume {
             volume: VOLUME,
-            change: VolumeProperties { policy, ..VolumeProperties::default() },
+            change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
         })?;
         let writes = !matches!(path.work, Work::Flush | Work::Hit | Work::Miss);
         let requests = BATCH_REQUESTS.min(BATCH_BLOCKS / path.blocks.max(1));

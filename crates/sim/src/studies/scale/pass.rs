@@ -10,7 +10,7 @@ use std::rc::Rc;
 use clap::Args;
 use engine::{
     Command, DedupCommand, DedupStatus, DefragSetting, Geometry, KeepRuns, Limits, Nanos, PassState, Policy,
-    PoolChange, VolumeProperties,
+    PoolChange, VolumePropertyChange,
 };
 
 use crate::studies::scale::engine_memory;
@@ -97,7 +97,7 @@ pub fn measure(plan: Plan, mut progress: impl FnMut(u32)) -> Checked<Results> {
     let change = PoolChange { defrag: Some(DefragSetting::Off), replicas: Some(Some(0)), ..PoolChange::default() };
     machine.command(Command::SetPool(change))?;
     let (policy, keep_runs) = (Some(Some(Policy::default())), Some(plan.keep_runs));
-    let change = VolumeProperties { policy, keep_runs, ..VolumeProperties::default() };
+    let change = VolumePropertyChange { policy, keep_runs, ..VolumePropertyChange::default() };
     machine.command(Command::SetVolume { volume: VOLUME, change })?;
     machine.command(Command::Settle)?;
     let (before, disk, now) = (machine.engine.status(), machine.disk(), machine.now);

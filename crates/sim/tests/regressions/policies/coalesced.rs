@@ -1,6 +1,6 @@
 //! Coalesced writes: contiguous writes that arrive together are decided as one request.
 
-use engine::{Command, Error, VolumeProperties, WriteCounts};
+use engine::{Command, Error, VolumePropertyChange, WriteCounts};
 use sim::runs::config::Config;
 use sim::runs::run::Run;
 use sim::runs::workload::Generator;
@@ -81,7 +81,10 @@ fn a_run_that_a_client_cuts_up_is_shared_as_a_run() {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { policy: Some(Some("idedup".parse().unwrap())), ..VolumeProperties::default() },
+        change: VolumePropertyChange {
+            policy: Some(Some("idedup".parse().unwrap())),
+            ..VolumePropertyChange::default()
+        },
     });
     bench.write(0, &[1, 2, 3, 4]);
     for (block, content) in (10..14).zip(1..) {

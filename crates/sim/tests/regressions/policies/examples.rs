@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Command, IoOp, ReadCounts, VolumeProperties, WriteCounts};
+use engine::{Command, IoOp, ReadCounts, VolumePropertyChange, WriteCounts};
 use sim::content::CELLS;
 use sim::runs::workload::policy;
 use sim::world::Answer;
@@ -30,7 +30,10 @@ fn known(text: &str) -> Bench {
         assert_eq!(in_slot(&bench, slot), content);
     }
     let (volume, policy) = (bench.volume, Some(Some(policy(text))));
-    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
+    });
     bench
 }
 
@@ -62,7 +65,7 @@ fn one_block_again_and_again_takes_one_slot() {
     for (text, slots) in [("select", 1), ("full", 1), ("idedup:2", 48), ("native", 48)] {
         let mut bench = Bench::new(roomy(), 4096);
         let (volume, policy) = (bench.volume, Some(Some(policy(text))));
-        let change = VolumeProperties { policy, ..VolumeProperties::default() };
+        let change = VolumePropertyChange { policy, ..VolumePropertyChange::default() };
         bench.command(Command::SetVolume { volume, change });
         (0..6).for_each(|request| bench.write(request * 8, &[A; 8]));
         bench.settle();

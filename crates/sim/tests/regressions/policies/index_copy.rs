@@ -1,6 +1,6 @@
 //! The copy that the index names, under each setting, for the same writes.
 
-use engine::{Command, IndexCopy, PoolChange, VolumeProperties, WriteCounts};
+use engine::{Command, IndexCopy, PoolChange, VolumePropertyChange, WriteCounts};
 use sim::runs::workload::policy;
 
 use super::naive::Naive;
@@ -13,7 +13,10 @@ const COPIES: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexC
 fn bench(copy: IndexCopy, text: &str, blocks: u64) -> Bench {
     let mut bench = Bench::new(roomy(), blocks);
     let (volume, policy) = (bench.volume, Some(Some(policy(text))));
-    bench.command(Command::SetVolume { volume, change: VolumeProperties { policy, ..VolumeProperties::default() } });
+    bench.command(Command::SetVolume {
+        volume,
+        change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
+    });
     bench.command(Command::SetPool(PoolChange { index_copy: Some(copy), ..PoolChange::default() }));
     bench
 }

@@ -10,7 +10,7 @@ mod naive;
 mod neighbours;
 mod sample;
 
-use engine::{Command, Error, IoOp, Limits, VolumeProperties, WriteCounts};
+use engine::{Command, Error, IoOp, Limits, VolumePropertyChange, WriteCounts};
 use sim::content::{CELLS, Content};
 use sim::runs::config::Config;
 use sim::runs::workload::policy;
@@ -62,7 +62,7 @@ fn counted(sample: &Sample, text: &str) -> WriteCounts {
     let volume = bench.volume;
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { policy: Some(Some(policy(text))), ..VolumeProperties::default() },
+        change: VolumePropertyChange { policy: Some(Some(policy(text))), ..VolumePropertyChange::default() },
     });
     let checkpoints = bench.world.engine.status().checkpoints;
     for (first, contents) in &sample.writes {
@@ -233,7 +233,7 @@ fn a_scattered_duplicate_that_is_written_again_takes_no_reference() {
     bench.write(0, &[1, 2, 3, 4]);
     bench.command(Command::SetVolume {
         volume,
-        change: VolumeProperties { policy: Some(Some(policy("select"))), ..VolumeProperties::default() },
+        change: VolumePropertyChange { policy: Some(Some(policy("select"))), ..VolumePropertyChange::default() },
     });
     bench.write(8, &[50, 2, 51, 4]);
     bench.settle();

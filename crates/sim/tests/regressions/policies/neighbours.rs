@@ -93,7 +93,7 @@ fn native_has_no_hits() {
     let (volume, policy) = (bench.volume, Some(Some(engine::Policy::Native)));
     bench.command(engine::Command::SetVolume {
         volume,
-        change: engine::VolumeProperties { policy, ..engine::VolumeProperties::default() },
+        change: engine::VolumePropertyChange { policy, ..engine::VolumePropertyChange::default() },
     });
     bench.write(5000, &[10]);
     bench.pass(SECOND);
