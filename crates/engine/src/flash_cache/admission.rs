@@ -95,9 +95,9 @@ pub struct Rules {
 impl Rules {
     /// The rules of the slides: PF.thr = 5, m = 1.5. They do not give the initial delay_count (3 here) and have no ageing.
     pub const PAPER: Rules = Rules {
-        filter: Filter::Threshold(5),
-        delay: 3,
-        comparison: Comparison::Either { tenths: 15 },
+        filter: Filter::Threshold(PaperModules::SLIDES.filter),
+        delay: PaperModules::SLIDES.delay,
+        comparison: Comparison::Either { tenths: PaperModules::SLIDES.comparison },
         ageing: Ageing::Never,
         tick: 0,
         most_steps: u32::MAX,

@@ -32,10 +32,14 @@ pub struct PaperModules {
     pub comparison: u16,
 }
 
+impl PaperModules {
+    /// PF.thr of the slides and the m of their example. The slides do not give the initial delay_count.
+    pub const SLIDES: PaperModules = PaperModules { filter: 5, delay: 3, comparison: 15 };
+}
+
 impl Default for PaperModules {
-    /// Returns PF.thr of the slides and the m of their example. The slides do not give the initial delay_count.
     fn default() -> PaperModules {
-        PaperModules { filter: 5, delay: 3, comparison: 15 }
+        PaperModules::SLIDES
     }
 }
 

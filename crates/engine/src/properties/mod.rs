@@ -14,6 +14,16 @@
 //! [`VolumePropertyChange`]) and of the superblock or the volume table; the recording of a change; `set`, `get`, `status`, the control protocol and the page
 //! of reference. docs/internals/new-property.md says how to add one.
 //!
+//! A value called `paper` makes a part behave as a published system does. These are all of them:
+//!
+//! ```text
+//! controller    paper             HIODS, sections 3.5 and 4.3             dedup/timing/paper
+//! throttle      paper             HIODS, gains of listing 4.1             pid/paper
+//! throttle      paper:0.001       HIODS, integral of its experiment       pid/paper
+//! cache         adaptive:paper    POD's iCache, Algorithm 1               icache/rule
+//! flash-policy  paper[:MODULES]   PLC-Cache's modules, parameters of its slides    flash_cache/admission
+//! ```
+//!
 //! What must hold:
 //!
 //! - The code 0 is the default, so that a superblock of before a row has it.

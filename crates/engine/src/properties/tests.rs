@@ -89,3 +89,23 @@ macro_rules! tests {
 
 tests!(of_pools, PoolProperty, PoolProperties, PoolChange, codes, 512);
 tests!(of_volumes, VolumeProperty, VolumeProperties, VolumePropertyChange, volume_codes, 128);
+
+/// Checks the table of the published systems' values in the module's header.
+#[test]
+fn each_published_system_is_a_value_and_none_is_a_default() {
+    let of_pools = [
+        (PoolProperty::Throttle, "paper"),
+        (PoolProperty::Throttle, "paper:0.001"),
+        (PoolProperty::Cache, "adaptive:paper"),
+        (PoolProperty::FlashPolicy, "paper"),
+    ];
+    for (property, text) in of_pools {
+        let mut change = PoolChange::default();
+        change.set_text(property, text).unwrap();
+        assert_eq!(change.text(property).as_deref(), Some(text));
+        assert!(!PoolProperties::default().with(&change).is_default(property), "{text}");
+    }
+    let mut change = VolumePropertyChange::default();
+    change.set_text(VolumeProperty::Controller, "paper").unwrap();
+    assert!(!VolumeProperties::default().with(&change).is_default(VolumeProperty::Controller));
+}
