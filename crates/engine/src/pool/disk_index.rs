@@ -1,7 +1,7 @@
 //! The complete index on disk: digest to slot for every block of data. It finds duplicates beyond the index in memory. It is a hint
 //! (docs/rfc/0009), kept by checkpoints while a volume has the policy `full`. Only such volumes look into it, after a miss in memory.
 //!
-//! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`update.rs`), writes
+//! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`jobs/checkpoint/disk_index.rs`), writes
 //! look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and
 //! the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages of a former
 //! index.

@@ -283,7 +283,7 @@ fn went_on(before: Option<PassState>, is_some_way: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use engine::Mode;
+    use engine::{DigestFunction, Geometry, Limits, Mode, Parameters};
 
     use super::*;
 
@@ -312,42 +312,10 @@ mod tests {
     }
 
     fn status(checkpoints: u64, checkpoint_in_progress: bool) -> Status {
-        Status {
-            capacity_bytes: 1 << 30,
-            logical_blocks_used: 0,
-            data_blocks_used: 0,
-            held: engine::Held::default(),
-            overhead_blocks_used: 0,
-            metadata_short: false,
-            refuses_new: None,
-            index_filled_ppm: None,
-            pending_blocks: 0,
-            discarded_blocks: 0,
-            metadata_blocks: 8192,
-            metadata_blocks_used: 0,
-            unmerged_entries: 0,
-            buffered_entries: 0,
-            redirected_blocks: 0,
-            second_copies: 0,
-            replicate: engine::ReplicateStatus::default(),
-            device_set: engine::DeviceKind::Auto,
-            device: engine::DeviceTraits::SSD,
-            defrag: engine::DefragStatus::default(),
-            gc: engine::GcStatus::default(),
-            memory_bytes: 0,
-            checkpoints,
-            checkpoint_in_progress,
-            damaged_blocks_found: 0,
-            repaired_blocks: 0,
-            damages_left: 0,
-            scrub: engine::ScrubStatus::default(),
-            dedup: engine::DedupStatus::default(),
-            relocate: engine::RelocateStatus::default(),
-            flash: None,
-            throttle: engine::ThrottleStatus::default(),
-            mode: Mode::Normal,
-            failure: None,
-        }
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
+        let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
+        Status { checkpoints, checkpoint_in_progress, mode: Mode::Normal, ..engine.status() }
     }
 
     #[test]
