@@ -302,9 +302,10 @@ pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> S
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::report::properties::others_of_volume;
     use crate::report::throttle::TimingReport;
     use crate::report::writes::WritesReport;
-    use engine::{DigestFunction, Engine, Geometry, Limits, Parameters};
+    use engine::{DigestFunction, Engine, Geometry, Limits, Parameters, VolumeProperties};
 
     pub fn volume(name: &str, blocks: u64) -> VolumeReport {
         VolumeReport {
@@ -319,7 +320,7 @@ pub mod tests {
             goal: "none".into(),
             keep_runs: "auto".into(),
             controller: "forecast".into(),
-            properties: std::collections::BTreeMap::new(),
+            properties: others_of_volume(&VolumeProperties::default()),
             timing_state: TimingReport::default(),
             clients: 0,
             logical_blocks_used: blocks,
