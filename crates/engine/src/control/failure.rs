@@ -37,7 +37,7 @@ impl Engine {
         }
         let is_kept = !self.pool.has_lost_owner();
         self.pool.state.set_failure_marker(if is_kept { FailureMarker::Wait } else { FailureMarker::Done });
-        while let Some(id) = self.queues.pop_durable(u64::MAX) {
+        while let Some(id) = self.queues.pop_for_record(u64::MAX) {
             self.fail_request(id, Error::Io);
         }
         while let Some(id) = self.queues.pop_for_space() {

@@ -22,6 +22,7 @@ const SELF_SYNC_BYTES: u64 = 64 << 20;
 const SCATTERED_INLINED: usize = 8;
 
 impl Engine {
+    /// Answers a flush, or lets it wait until all records so far are durable.
     pub(crate) fn run_flush(&mut self, id: RequestId) {
         if self.pool.state.read_only() {
             return self.fail_request(id, Error::Io);
@@ -50,24 +51,25 @@ impl Engine {
         self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
     }
 
+    /// Takes the completion of a sync.
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
         if result.is_err() {
-            self.pool.durable.journal.syncs_mut().failed();
+            self.pool.durable.journal.sync_failed();
             return self.fail_pool(Failure::Sync);
         }
-        self.pool.durable.journal.syncs_mut().succeeded();
+        self.pool.durable.journal.sync_succeeded();
         self.complete_sync();
     }
 
     /// Counts a successful sync, once no durable write is beside it that may still fail.
     pub(crate) fn complete_sync(&mut self) {
-        if !self.pool.durable.journal.syncs().has_succeeded() {
+        if !self.pool.durable.journal.has_sync_succeeded() {
             return;
         }
         if self.pool.durable.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess) {
             return;
         }
-        let covers = self.pool.durable.journal.syncs_mut().end();
+        let covers = self.pool.durable.journal.end_sync();
         if self.pool.state.read_only() {
             return;
         }
@@ -78,7 +80,7 @@ impl Engine {
     /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
-        if !alone && (self.pool.durable.journal.syncs_mut().extend(sequence) || self.pool.state.read_only()) {
+        if !alone && (self.pool.durable.journal.extend_sync(sequence) || self.pool.state.read_only()) {
             return;
         }
         self.proven_durable(sequence);
@@ -87,7 +89,7 @@ impl Engine {
     /// Notes that all records up to this one are durable, with their blocks, and answers the requests that waited for that.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
         self.pool.durable.journal.synced(upto);
-        while let Some(id) = self.queues.pop_durable(self.pool.durable.journal.durable()) {
+        while let Some(id) = self.queues.pop_for_record(self.pool.durable.journal.durable()) {
             self.answer_done(id);
         }
         self.jobs.reclaim(&mut self.pool, &self.repairs);

@@ -1,17 +1,18 @@
-//! The mover: the only mechanism that moves blocks to other slots. Jobs choose the blocks and their target slots (`defrag/`, `gc.rs`, `relocate/`,
-//! `replicate/`).
+//! The mover: copies blocks to other slots and remaps them. Jobs choose the blocks and their target slots (`defrag/`, `gc.rs`, `relocate/`, `replicate/`); a
+//! relocation run and the copies in zones are remapped by their jobs.
 //!
 //! ```text
 //! Read      content and proof: all bits of the digest. Blocks in the read cache are copied from there, and proven like the rest
 //! Write     to the target slots, which have been claimed
 //! Sync      until a sync covers the writes
-//! Remap     block by block, only while each still maps to the slot that was read; the old slot is then free like that of any overwritten block
+//! Remap     block by block, only while each still maps to the slot that was read; the old slot is then free like that of any overwritten block.
+//!           The record becomes durable with the next flush, or after a second (`pump.rs`)
 //! ```
 //!
 //! It owns the batch in progress, with its slots and buffers. Invariants:
 //!
-//! - A block maps to its new slot only after that slot is durable. So no client flush ever waits for a move, and recovery finds in the slot the
-//!   content that the record names.
+//! - A block maps to its new slot only after that slot is durable. So a client flush waits for no write of a move, at most for a sync that is in
+//!   flight, and recovery finds in the slot the content that the record names.
 //! - A write that came meanwhile wins: the mapping is compared and changed in one step.
 //! - A source slot is not reused while it is being read ([`Mover::holds`]). No map refers to a claimed slot until the remap. So a crash leaves it
 //!   free, and an unused one becomes pending free.
@@ -310,12 +311,12 @@ impl Mover {
             BatchStage::Write => {
                 // A sync covers the writes that are complete when it is submitted.
                 let syncs = !pool.mutant(Mutant::UnsyncedMove);
-                let barrier = if syncs { pool.durable.journal.syncs_mut().request() } else { 0 };
+                let barrier = if syncs { pool.durable.journal.request_sync() } else { 0 };
                 batch.at = BatchStage::Sync(barrier);
                 pool.wake();
             }
             BatchStage::Sync(barrier) => {
-                if pool.durable.journal.syncs().have_passed(barrier) {
+                if pool.durable.journal.has_synced(barrier) {
                     batch.at = BatchStage::Remap(0);
                     self.remap(pool, load, 0);
                 }

@@ -484,12 +484,12 @@ impl Scrub {
                 }
                 ScrubStage::Look(_) => {}
                 ScrubStage::Write if item.good => {
-                    let barrier = pool.durable.journal.syncs_mut().request();
+                    let barrier = pool.durable.journal.request_sync();
                     self.items[number].at = ScrubStage::Sync(barrier);
                 }
                 ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
                 ScrubStage::Sync(_) if pool.state.read_only() => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => {}
+                ScrubStage::Sync(barrier) if !pool.durable.journal.has_synced(barrier) => {}
                 ScrubStage::Sync(_) => {
                     self.items[number].at = ScrubStage::ReadBack;
                     self.read_item(pool, repairs, number);

@@ -1,7 +1,7 @@
 //! Tracking of inlined blocks: blocks that travelled in the journal, until a sync has covered their slots. A small flush then need not wait for slot writes.
 //!
 //! A flushed block is durable in the record that inlined it. The slot is written later, and no record waits for that: a failed sync may lose
-//! it. The pool is read-only from then on. Readers then get such a block from the journal, where recovery would find it (`repair.rs`).
+//! it. The pool is read-only from then on. Readers then get such a block from the journal, where recovery would find it (`repair/block_repair.rs`).
 //!
 //! Inlined blocks go to their slots in batches, in the order of their records. A batch has *landed* when no write of it, or of an earlier one,
 //! is in flight.
@@ -43,7 +43,7 @@ impl InlinedBlocks {
 }
 
 /// Inlined blocks whose slots may still be lost, in the order of their batches.
-pub(crate) struct InlinedCopies {
+pub(super) struct InlinedCopies {
     copies: VecDeque<JournalPlace>,
     /// Number of the batch that is being collected, and of the first batch that has not landed.
     batch: u32,
@@ -51,44 +51,44 @@ pub(crate) struct InlinedCopies {
 }
 
 impl InlinedCopies {
-    pub(crate) fn new() -> InlinedCopies {
+    pub(super) fn new() -> InlinedCopies {
         InlinedCopies { copies: VecDeque::with_capacity(MANY + MANY / 8), batch: 0, landed: 0 }
     }
 
     /// Adds a block inlined in the journal; it belongs to the batch that is being collected.
-    pub(crate) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
+    pub(super) fn add(&mut self, slot: Slot, digest: Digest, block: u64) {
         self.copies.push_back(JournalPlace { slot, digest, block, batch: self.batch });
     }
 
     /// Ends the batch that is being collected: its slot writes are submitted.
-    pub(crate) fn submitted(&mut self) {
+    pub(super) fn submitted(&mut self) {
         self.batch = self.batch.wrapping_add(1);
     }
 
     /// Notes that no write of an inlined block is in flight.
-    pub(crate) fn all_landed(&mut self) {
+    pub(super) fn all_landed(&mut self) {
         self.landed = self.batch;
     }
 
     /// Returns the first batch that a sync submitted now does not cover.
-    pub(crate) fn landed(&self) -> u32 {
+    pub(super) fn landed(&self) -> u32 {
         self.landed
     }
 
     /// Drops the copies of the batches before this one, which a sync has covered.
-    pub(crate) fn synced(&mut self, batch: u32) {
+    pub(super) fn synced(&mut self, batch: u32) {
         while self.copies.front().is_some_and(|copy| batch.wrapping_sub(copy.batch).cast_signed() > 0) {
             self.copies.pop_front();
         }
     }
 
     /// Returns true if the copies need a sync, and it would cover all submitted ones.
-    pub(crate) fn are_many(&self) -> bool {
+    pub(super) fn are_many(&self) -> bool {
         self.copies.len() >= MANY && self.landed == self.batch
     }
 
     /// Returns the journal block with a slot's expected content, if there is still one: its record may be overwritten.
-    pub(crate) fn find(&self, slot: Slot, digest: Digest) -> Option<u64> {
+    pub(super) fn find(&self, slot: Slot, digest: Digest) -> Option<u64> {
         self.copies.iter().rfind(|copy| copy.slot == slot && copy.digest == digest).map(|copy| copy.block)
     }
 }

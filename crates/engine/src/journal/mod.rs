@@ -4,7 +4,7 @@
 //! submitted after that has finished), `published` (a durable record or superblock says so). A crash cannot revoke published records, so they
 //! free slots for reuse.
 
-pub(crate) mod inlined;
+mod inlined;
 mod syncs;
 
 use alloc::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::format::entry::{Key, Slot};
 use crate::format::record::{self, Change};
 use crate::journal::inlined::InlinedBlocks;
 
-pub(crate) use syncs::Syncs;
+use syncs::Syncs;
 
 /// State of a record that is not yet known durable. The last one is the open record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,12 +128,6 @@ impl Journal {
     /// Sets the number of changes in the records that the checkpoint does not include: recovery has replayed them.
     pub(crate) fn with_entries(self, entries: u64) -> Journal {
         Journal { entries, ..self }
-    }
-
-    /// Continues at this ring block: the walk has found the end of the chain there.
-    pub(crate) fn go_on_at(&mut self, head: u32) {
-        assert!(self.is_empty() && head < self.ring, "a journal continues between two records, in its ring");
-        self.head = head;
     }
 
     /// Returns the length of the ring, in blocks.
@@ -372,14 +366,40 @@ impl Journal {
         true
     }
 
-    /// Returns the syncs of the store.
-    pub(crate) fn syncs(&self) -> &Syncs {
-        &self.syncs
+    /// Asks for a sync of everything that is complete now; returns the number of syncs that have to finish before it is durable.
+    pub(crate) fn request_sync(&mut self) -> u64 {
+        self.syncs.request()
     }
 
-    /// Returns the syncs of the store, to request one or to note its end.
-    pub(crate) fn syncs_mut(&mut self) -> &mut Syncs {
-        &mut self.syncs
+    /// Returns true if as many syncs have finished as [`Journal::request_sync`] said.
+    pub(crate) fn has_synced(&self, barrier: u64) -> bool {
+        self.syncs.have_passed(barrier)
+    }
+
+    /// Notes that the sync in flight has succeeded.
+    pub(crate) fn sync_succeeded(&mut self) {
+        self.syncs.succeeded();
+    }
+
+    /// Drops the sync in flight, which has failed.
+    pub(crate) fn sync_failed(&mut self) {
+        self.syncs.failed();
+    }
+
+    /// Returns true if the sync in flight has succeeded, and has not been ended.
+    #[inline]
+    pub(crate) fn has_sync_succeeded(&self) -> bool {
+        self.syncs.has_succeeded()
+    }
+
+    /// Lets the sync in flight cover a record that was written durably; false if none is in flight.
+    pub(crate) fn extend_sync(&mut self, sequence: u64) -> bool {
+        self.syncs.extend(sequence)
+    }
+
+    /// Ends the sync that has succeeded; returns the last record that it covers. Unless the pool has failed, [`Journal::count_sync`] follows.
+    pub(crate) fn end_sync(&mut self) -> u64 {
+        self.syncs.end()
     }
 
     /// Counts a successful sync: the inlined blocks that it covers are safe in their slots.

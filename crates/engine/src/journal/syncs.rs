@@ -4,7 +4,7 @@
 
 /// State of syncs of the store.
 #[derive(Default)]
-pub(crate) struct Syncs {
+pub(super) struct Syncs {
     /// Last complete record when the sync in flight was submitted, which it covers; `None`: none is in flight.
     covers: Option<u64>,
     /// Number of the first batch of inlined blocks that it does not cover.
@@ -20,14 +20,14 @@ pub(crate) struct Syncs {
 
 impl Syncs {
     /// Asks for a sync of everything that is complete now; returns the number of syncs that have to finish before it is durable.
-    pub(crate) fn request(&mut self) -> u64 {
+    pub(super) fn request(&mut self) -> u64 {
         let barrier = self.submitted + 1;
         self.wanted = self.wanted.max(barrier);
         barrier
     }
 
     /// Returns true if as many syncs have finished as [`Syncs::request`] said.
-    pub(crate) fn have_passed(&self, barrier: u64) -> bool {
+    pub(super) fn have_passed(&self, barrier: u64) -> bool {
         self.finished >= barrier
     }
 
@@ -49,17 +49,17 @@ impl Syncs {
     }
 
     /// Notes that the sync in flight has succeeded.
-    pub(crate) fn succeeded(&mut self) {
+    pub(super) fn succeeded(&mut self) {
         self.ended = true;
     }
 
     /// Drops the sync in flight, which has failed.
-    pub(crate) fn failed(&mut self) {
+    pub(super) fn failed(&mut self) {
         self.covers = None;
     }
 
     /// Lets the sync in flight cover a record that was written durably; false if none is in flight.
-    pub(crate) fn extend(&mut self, sequence: u64) -> bool {
+    pub(super) fn extend(&mut self, sequence: u64) -> bool {
         match &mut self.covers {
             Some(covers) => *covers = sequence.max(*covers),
             None => return false,
@@ -68,12 +68,12 @@ impl Syncs {
     }
 
     /// Returns true if the sync in flight has succeeded.
-    pub(crate) fn has_succeeded(&self) -> bool {
+    pub(super) fn has_succeeded(&self) -> bool {
         self.ended
     }
 
     /// Ends the sync that has succeeded; returns the last record that it covers.
-    pub(crate) fn end(&mut self) -> u64 {
+    pub(super) fn end(&mut self) -> u64 {
         self.ended = false;
         self.covers.take().expect("a sync that has ended was in progress")
     }

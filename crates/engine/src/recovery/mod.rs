@@ -450,7 +450,6 @@ impl Recovery {
             pool.durable.space.set_reserved(
                 pool.durable.superblock.reserved_containers.min(pool.durable.metadata.geometry.containers),
             );
-            pool.durable.journal.go_on_at(self.position);
             if pool.state.reads_only() && pool.durable.superblock.clean {
                 return Ok(self.rest(pool));
             }

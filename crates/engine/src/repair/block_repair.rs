@@ -378,7 +378,7 @@ impl Repairs {
                 RepairStep::On
             }
             RepairStage::Sync(_) if pool.state.read_only() => repair.end_repair(pool, slot, Found::Left),
-            RepairStage::Sync(barrier) if !pool.durable.journal.syncs().have_passed(barrier) => RepairStep::Wait,
+            RepairStage::Sync(barrier) if !pool.durable.journal.has_synced(barrier) => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
@@ -417,7 +417,7 @@ impl Repairs {
                 repair.at = RepairStage::Write;
             }
             RepairStage::Write if result.is_ok() => {
-                let barrier = pool.durable.journal.syncs_mut().request();
+                let barrier = pool.durable.journal.request_sync();
                 repair.at = RepairStage::Sync(barrier);
             }
             RepairStage::Write => repair.take_from_dirty(pool, slot, Found::Left),

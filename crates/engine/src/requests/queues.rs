@@ -133,7 +133,7 @@ impl Queues {
 
     /// Takes the next request that waits for a record up to this one.
     #[inline]
-    pub(crate) fn pop_durable(&mut self, upto: u64) -> Option<RequestId> {
+    pub(crate) fn pop_for_record(&mut self, upto: u64) -> Option<RequestId> {
         if self.first_record()? > upto {
             return None;
         }

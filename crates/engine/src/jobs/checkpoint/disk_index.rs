@@ -56,14 +56,14 @@ pub(crate) struct Update {
 
 impl Update {
     /// Returns the bytes of memory of the changes.
-    pub(crate) fn memory(&self) -> u64 {
+    pub(super) fn memory(&self) -> u64 {
         list_bytes(&self.changes)
     }
 }
 
 impl Checkpoint {
     /// Returns the most pages that the changes of the index may take in a checkpoint that has just begun.
-    pub(crate) fn disk_index_space(&self, pool: &Pool) -> usize {
+    pub(super) fn disk_index_space(&self, pool: &Pool) -> usize {
         let part = self.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = &pool.durable.frozen;
         let walked = u64::from(self.discard_budget) * pool.durable.metadata.geometry.map_leaf_entries();
@@ -75,7 +75,7 @@ impl Checkpoint {
     }
 
     /// Takes the next step of the stage that updates the index with the merged changes.
-    pub(crate) fn merge_disk_index(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn merge_disk_index(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         if !pool.hints.disk_index.record.is_on() {
             return Ok(Progress::Next);
         }

@@ -35,7 +35,7 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
 }
 
 impl Checkpoint {
-    pub(crate) fn finish_writer(&mut self, pool: &mut Pool) -> Result<Option<Root>, Stop> {
+    pub(super) fn finish_writer(&mut self, pool: &mut Pool) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut self.writer else { return Ok(None) };
         let root = writer.finish(&mut pool.durable.metadata)?;
         let (written, pages) = (writer.written, &mut pool.stats.counters.pages_written);
@@ -68,7 +68,7 @@ impl Checkpoint {
         before
     }
 
-    pub(crate) fn merge_maps(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn merge_maps(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let Some(volume) = pool.durable.volumes.get(self.shared.volume_at) else { return Ok(Progress::Next) };
         let id = volume.id;
         let end = u64::from(id.0) + 1;
@@ -192,7 +192,7 @@ impl Checkpoint {
     }
 
     /// Walks one page of a discarded subtree.
-    pub(crate) fn walk_discards(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn walk_discards(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         if self.discard_budget == 0 {
             return Ok(Progress::Next);
         }
@@ -239,7 +239,7 @@ impl Checkpoint {
     }
 
     /// Applies the changes of the counts of some slots, all of one leaf of the space map.
-    pub(crate) fn merge_counts(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn merge_counts(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
             checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
@@ -388,7 +388,7 @@ impl Checkpoint {
     }
 
     /// Writes the summaries of the new slots of one leaf.
-    pub(crate) fn merge_summaries(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn merge_summaries(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
         let Some(&first) = self.fresh.get(self.fresh_at) else {
             if let Some(root) = self.finish_writer(pool)? {
@@ -425,7 +425,7 @@ impl Checkpoint {
     }
 
     /// Writes one changed leaf of a table that is held in memory.
-    pub(crate) fn write_table(&mut self, pool: &mut Pool, table: TreeId) -> Result<Progress, Stop> {
+    pub(super) fn write_table(&mut self, pool: &mut Pool, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
         let root = pool.durable.roots[table as usize];
         let Some(leaf) = next_table_leaf(pool, table, self.leaf_at) else {
@@ -471,7 +471,7 @@ fn volume_table_leaves(pool: &Pool) -> u64 {
 }
 
 /// Returns the number of leaves that the discard list fills.
-pub(crate) fn discard_table_leaves(pool: &Pool) -> u64 {
+pub(super) fn discard_table_leaves(pool: &Pool) -> u64 {
     pool.durable.discards.len().div_ceil(pool.durable.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
 }
 

@@ -538,8 +538,7 @@ impl Jobs {
                 let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
                     checkpoint.stage == CheckpointStage::Commit && pool.mutant(Mutant::UnsyncedSuperblock);
-                let done =
-                    pool.durable.journal.syncs().have_passed(checkpoint.barrier) || before_pages || before_superblock;
+                let done = pool.durable.journal.has_synced(checkpoint.barrier) || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
@@ -709,7 +708,7 @@ impl Checkpoint {
     }
 
     fn want_sync(&mut self, pool: &mut Pool) {
-        self.barrier = pool.durable.journal.syncs_mut().request();
+        self.barrier = pool.durable.journal.request_sync();
     }
 
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.

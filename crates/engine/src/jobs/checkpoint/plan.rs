@@ -64,7 +64,7 @@ impl Checkpoint {
     }
 
     /// Drops buffered mappings of blocks that clears cover, in one step.
-    pub(crate) fn drop_cleared(&mut self, pool: &mut Pool) -> Progress {
+    pub(super) fn drop_cleared(&mut self, pool: &mut Pool) -> Progress {
         let mut looked_at = 0;
         while let Some(&(start, end)) = self.clears.get(self.cleared_at) {
             let place = self.cleared_place.unwrap_or_else(|| pool.durable.buffer.position(Key(start)));
@@ -86,7 +86,7 @@ impl Checkpoint {
     }
 
     /// Notes that a mapping is replaced: its slot loses a reference.
-    pub(crate) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
+    pub(super) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         self.shared.changes.push((slot, -1));
         if let Ok(at) = pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
@@ -95,7 +95,7 @@ impl Checkpoint {
         }
     }
 
-    pub(crate) fn begin_plan(&mut self, pool: &Pool) {
+    pub(super) fn begin_plan(&mut self, pool: &Pool) {
         let (buffered, new) = (pool.durable.buffer.len(), self.points.len());
         let flushes = buffered + new > buffered_at_most(pool) || flushes_all(pool) && buffered > 0;
         let counts = 2 * pool.durable.metadata.geometry.map_leaf_entries() as usize + 1;
@@ -150,7 +150,7 @@ impl Checkpoint {
     }
 
     /// Keeps new mappings of leaves that are not written in the buffer: those before `end`, or some of them.
-    pub(crate) fn keep_points(&mut self, pool: &mut Pool, end: Key) {
+    pub(super) fn keep_points(&mut self, pool: &mut Pool, end: Key) {
         for _ in 0..KEPT_AT_ONCE {
             let Some(&(key, entry)) = self.points.get(self.point_at).filter(|(key, _)| *key < end) else {
                 break;
@@ -169,7 +169,7 @@ impl Checkpoint {
     }
 
     /// Notes that a block maps to an entry from now on: its slot gains a reference.
-    pub(crate) fn refer(&mut self, pool: &mut Pool, entry: Entry) {
+    pub(super) fn refer(&mut self, pool: &mut Pool, entry: Entry) {
         let forgets = pool.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
             if !forgets || pool.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
@@ -180,7 +180,7 @@ impl Checkpoint {
     }
 
     /// Counts a block that is mapped to the slot that it already maps to: it was written with unchanged content.
-    pub(crate) fn note_unchanged(&self, pool: &mut Pool, before: Entry, entry: Entry) {
+    pub(super) fn note_unchanged(&self, pool: &mut Pool, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
             pool.durable.volumes[self.shared.volume_at].writes.unchanged_blocks += 1;
             pool.stats.writes.unchanged_blocks += 1;
@@ -188,7 +188,7 @@ impl Checkpoint {
     }
 
     /// Brings the buffer up to date, in one step.
-    pub(crate) fn step_buffer(&mut self, pool: &mut Pool) -> Progress {
+    pub(super) fn step_buffer(&mut self, pool: &mut Pool) -> Progress {
         let kept = &self.points[..self.kept];
         let touched = !kept.is_empty() || !pool.durable.buffer.is_empty() || pool.durable.buffer.capacity() > 0;
         if !touched {
@@ -228,7 +228,7 @@ impl Checkpoint {
     }
 
     /// Writes a leaf of the log.
-    pub(crate) fn write_log(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+    pub(super) fn write_log(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let per_leaf = pool.records_per_leaf();
         let (len, logged) = (pool.durable.buffer.len() as u64, pool.durable.buffer.logged);
         let added = (self.kept + self.pass.removed.len()) as u64;
@@ -268,7 +268,7 @@ impl Checkpoint {
     }
 
     /// Counts or chooses some leaves, in one step.
-    pub(crate) fn plan(&mut self, pool: &mut Pool) -> Progress {
+    pub(super) fn plan(&mut self, pool: &mut Pool) -> Progress {
         let mut left = AT_ONCE;
         while left > 0 {
             let Some((first, new, old)) = self.next_group(pool) else {
@@ -355,13 +355,13 @@ fn flushes_all(pool: &Pool) -> bool {
 }
 
 /// Returns the first block of the leaf of a block.
-pub(crate) fn leaf_of(key: Key, per_leaf: u64) -> Key {
+pub(super) fn leaf_of(key: Key, per_leaf: u64) -> Key {
     Key(key.0 - key.lba() % per_leaf)
 }
 
 impl Checkpoint {
     /// Returns the bytes of memory that the plan and its leaves hold.
-    pub(crate) fn plan_memory(&self) -> u64 {
+    pub(super) fn plan_memory(&self) -> u64 {
         let counts = self.plan.counts.as_ref().map_or(0, |counts| counts.capacity() * 4);
         let leaves = self.leaves.capacity() * core::mem::size_of::<Leaf>();
         (counts + leaves + self.pass.removed.capacity() * 8) as u64
