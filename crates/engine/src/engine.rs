@@ -28,7 +28,7 @@ use crate::requests::time_slices::TimeSlices;
 
 /// The engine. See [`crate::api`].
 pub struct Engine {
-    /// State that all layers below work on.
+    /// State that requests, jobs and repairs work on.
     pub(crate) pool: Pool,
     /// True if the pool was opened for an audit: the engine is idle after recovery.
     to_audit: bool,
@@ -85,7 +85,7 @@ impl Engine {
     /// recovered, which writes to it; to one that was, nothing is written.
     pub fn open_to_read(parameters: Parameters, limits: Limits, now: Nanos) -> Engine {
         let mut engine = Engine::open(parameters, limits, now);
-        engine.pool.state.read_only_from_now();
+        engine.pool.state.refuse_changes();
         engine
     }
 

@@ -100,7 +100,7 @@ impl Engine {
         self.jobs.follow(self.pool.properties.throttle(), &measured);
     }
 
-    /// Moves the checkpoint a bounded number of steps, then steps the jobs that change the pool's write path.
+    /// Moves the checkpoint a bounded number of steps, and reclaims slots, then visits the jobs of the middle phase: index rebuild and cache warm-up.
     fn step_jobs(&mut self, load: &LoadSnapshot) {
         if self.pool.state.closes_early() {
             return;
@@ -125,10 +125,7 @@ impl Engine {
         self.jobs.forget_due(self.pool.state.now());
         if self.tick.is_some_and(|tick| tick <= self.pool.state.now()) {
             self.tick = None;
-            if matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing)
-                && !self.pool.state.read_only()
-                && !self.pool.state.untouched()
-            {
+            if matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing) && self.pool.state.is_written() {
                 self.self_sync();
             }
         }

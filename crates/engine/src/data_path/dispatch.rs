@@ -125,14 +125,16 @@ impl Engine {
         }
     }
 
+    /// Executes the requests that can run, in order.
     pub(crate) fn run_ready(&mut self) {
-        // Those of a request that failed outside of a run.
+        // Those of a request that failed outside of a run: when writes that wait for space were refused (`enospc.rs`). They come after the others that were.
         self.run_parted();
         while let Some(id) = self.queues.pop_ready() {
             self.run(id);
         }
     }
 
+    /// Retries the requests that wait for buffers, in order, until one still has to wait.
     pub(crate) fn retry_out_of_buffers(&mut self) {
         for _ in 0..self.queues.waits_for_buffers() {
             let Some(id) = self.queues.pop_for_buffers() else { break };

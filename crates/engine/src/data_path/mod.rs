@@ -1,4 +1,5 @@
-//! Requests through their stages: submitted, coalesced, looked up, decided, carried out, made durable, answered.
+//! Requests through their stages: submitted, coalesced, looked up, decided, carried out, answered. Flushes and FUA writes are answered when their record is
+//! durable (`commit.rs`).
 //! `write.rs` and `read.rs` are the story; docs/write-path.md and docs/read-path.md tell it.
 //!
 //! ```text

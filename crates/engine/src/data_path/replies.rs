@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::requests::request::{Request, Stage};
 
 impl Engine {
-    /// Queues a request that can run: it runs now if it is short, else in its time slice.
+    /// Queues a request that can run: it runs with the next pump if it is short, else in its time slice.
     pub(crate) fn queue(&mut self, id: RequestId) {
         if self.is_long(id) {
             self.time_slices.push(id, &mut self.requests);
@@ -31,6 +31,7 @@ impl Engine {
         }
     }
 
+    /// Ends a request in the table.
     fn end_request(&mut self, id: RequestId) {
         self.last_request = self.pool.state.now();
         self.requests.end(id, self.pool.state.now());
@@ -41,6 +42,7 @@ impl Engine {
         self.answer(id, Ok(Reply::Done));
     }
 
+    /// Ends a request with an error; a coalesced one is taken apart instead, if the error may not be that of all its writes.
     pub(crate) fn fail_request(&mut self, id: RequestId, error: Error) {
         if !self.part(id, error) {
             self.answer(id, Err(error));

@@ -4,7 +4,6 @@
 //!
 //! Ghosts that it has not fetched are forgotten with the next move, and on a restart.
 
-use crate::jobs::index_rebuild::note_summaries;
 use crate::jobs::job::CopyContext;
 use crate::pool::copy_access::CopyAccess;
 use alloc::collections::VecDeque;
@@ -162,4 +161,16 @@ impl Job for CacheWarmup {
     fn holds(&self, slot: Slot) -> bool {
         self.is_fetching(slot)
     }
+}
+
+/// Adds the blocks of one summary leaf that the index lacks; returns their number.
+fn note_summaries(pool: &mut CopyAccess<'_>, leaf: u64) -> Result<u64, Missing> {
+    let mut noted = 0;
+    pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
+        if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {
+            pool.note_known(digest, slot);
+            noted += 1;
+        }
+    })?;
+    Ok(noted)
 }

@@ -10,7 +10,6 @@ use crate::api::Digest;
 use crate::format::entry::Slot;
 use crate::jobs::job::Job;
 use crate::metadata::page_cache::PageKey;
-use crate::metadata::tree::Missing;
 use crate::pool::Pool;
 use crate::pool::state::LoadSnapshot;
 
@@ -115,16 +114,4 @@ impl Job for IndexRebuild {
         pool.counters().rebuild_page_visits += visits;
         pool.counters().rebuild_loads += reads as u64;
     }
-}
-
-/// Adds the blocks of one summary leaf that the index lacks; returns their number.
-pub(crate) fn note_summaries(pool: &mut CopyAccess<'_>, leaf: u64) -> Result<u64, Missing> {
-    let mut noted = 0;
-    pool.each_block_of_leaf(leaf, |pool, slot, state, digest| {
-        if state.is_used() && !pool.hints.index.contains(pool.sharing_digest(digest)) {
-            pool.note_known(digest, slot);
-            noted += 1;
-        }
-    })?;
-    Ok(noted)
 }

@@ -1,5 +1,5 @@
-//! Background jobs and their scheduler. A job advances in small steps, when the throttle gives it a turn, and never delays a request by more than one
-//! step.
+//! Background jobs and their scheduler. A job *steps* when its rules and the throttle let it; work in progress *advances* with every pump. A request waits
+//! for one pump at most: one small step and one advance of each job.
 //!
 //! ```text
 //! checkpoint       merges the delta into the trees
@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Jobs of the common shape ([`job::Job`]) are listed here and in `job.rs`: each has a name there, and here a field of [`Jobs`], an arm of `ask` and a
-//! row of [`RULES`]. They get the pool, the repairs and the foreground load ([`job::JobContext`]); they cannot reach a request or the engine. The
+//! row of [`RULES`]. They get the pool, the repairs and the foreground load ([`job::JobContext`]), or, if they only move copies, a pool whose mappings
+//! they cannot change ([`job::CopyContext`]); they cannot reach a request or the engine. The
 //! scheduler visits them in row order, three times a pump ([`PumpPhase`]), and routes their I/O completions to them. Checkpoint, cache partition and
 //! index prefetch have another shape: a checkpoint closes records and may fail the pool. The two others bound themselves and need no turn.
 

@@ -1,4 +1,4 @@
-//! The scheduler of background work: one definition of idle, one throttle.
+//! The throttle of background work, and the one definition of idle.
 //!
 //! A pool is *idle* when no request has been in flight for a while. Background work then runs at full speed. So does a checkpoint when something
 //! waits for it ([`Pool::is_pressed`]). Otherwise each job runs in bursts: a few steps, and a rest when their I/O is done. The rest is long enough to

@@ -1,6 +1,7 @@
 //! Changes of the map, in one way for requests and jobs: the open record, the active delta, and the slot and buffer of a new block. Callers have reserved space
 //! before (`metadata_reservation.rs`, `space`), so a change waits for nothing. A request changes several blocks and ends with [`Pool::free_dead`]. A job
-//! changes one block at a time, and only if the slot still holds the content that the job saw before its I/O.
+//! changes blocks with [`Pool::put_alone`], each complete in itself. [`Pool::relocate`] and [`Pool::remap`] compare first that the slot still holds the content
+//! that the job saw before its I/O; a job that calls `put_alone` has compared in the same step.
 
 use super::Pool;
 use crate::api::{BufferId, Digest};

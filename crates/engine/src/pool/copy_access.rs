@@ -140,7 +140,7 @@ impl<'a> CopyAccess<'a> {
         self.pool.follow_changed_containers();
     }
 
-    /// Takes the containers that have been opened since the last call.
+    /// Takes the containers that have been opened since the last call. Only the flash copy may: a second taker would hide openings from it.
     pub(crate) fn take_changed_containers(&mut self) -> BTreeSet<u32> {
         self.pool.durable.space.take_changed()
     }

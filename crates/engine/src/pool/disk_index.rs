@@ -1,9 +1,9 @@
 //! The complete index on disk: digest to slot for every block of data. It finds duplicates beyond the index in memory. It is a hint
 //! (docs/rfc/0009), kept by checkpoints while a volume has the policy `full`. Only such volumes look into it, after a miss in memory.
 //!
-//! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches (`jobs/checkpoint/disk_index.rs`), writes
-//! look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and
-//! the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages of a former
+//! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches
+//! (`jobs/checkpoint/disk_index.rs`), writes look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes
+//! are offline it falls behind, and the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages of a former
 //! index.
 //!
 //! Each answer is proven by the summary before it is used. A lost page of it is an empty bucket.
@@ -89,7 +89,7 @@ impl DiskIndex {
         core::mem::take(&mut self.unreadable)
     }
 
-    /// Ends an update: `built` is the number of slots that are entered in the index so far, if no page of it was lost.
+    /// Ends an update: `built` is the number of leaves of summaries that are entered so far, as [`DiskIndexRecord::built`], if no page of the index was lost.
     pub(crate) fn end_update(&mut self, lost: bool, built: u32) {
         match lost {
             // The pass in progress may have handed over the entries of the lost page.
@@ -100,17 +100,17 @@ impl DiskIndex {
         }
     }
 
-    /// Notes changes of the index that come behind its watermark.
+    /// Remembers the changes of a checkpoint while the background pass looks at a range.
     pub(crate) fn note_behind(&mut self, changes: &[IndexChange]) {
         self.behind.note(changes);
     }
 
-    /// Counts slots that were left out of the index.
+    /// Adds to the number of blocks that checkpoints leave out.
     pub(crate) fn count_left_out(&mut self, left_out: u64) {
         self.behind.count(left_out);
     }
 
-    /// Returns the changes that belong into the buckets of a part.
+    /// Returns the remembered changes that belong to a part that the pass brings in; `None` if there were too many.
     pub(crate) fn beside(&self, part: &DeferredPart, buckets: u32) -> Option<impl Iterator<Item = IndexChange>> {
         self.behind.beside(part, buckets)
     }

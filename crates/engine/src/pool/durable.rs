@@ -1,8 +1,8 @@
 //! The durable part of a pool: the trees, the journal and the superblock, the deltas between them, space and volumes. Recovery restores these from the store.
 //!
 //! Invariants: a mapping is in the active delta, the frozen delta, the map buffer or a leaf, and the first of these that has it counts. A slot is free
-//! only if none of them refers to it. The changes of a record are applied here first, and answered when the record is
-//! complete.
+//! only if none of them refers to it. A change is applied here and to the open record in one step, and answered at once; only
+//! flushes and FUA writes wait until their record is durable.
 //!
 //! With them stands state that their work needs and a crash may lose: the table of I/Os, the page cache, lists that are empty between two steps, and flags of
 //! reservations. It leaves this part as the parts close.

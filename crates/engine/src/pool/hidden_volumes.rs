@@ -42,6 +42,7 @@ impl Pool {
         self.volume_index(self.durable.copies?)
     }
 
+    /// Returns the number of slots that hidden volumes leave free: one in N.
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
         let geometry = &self.durable.metadata.geometry;
         geometry.spare_slots() + geometry.slots() / one_in

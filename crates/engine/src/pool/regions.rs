@@ -42,7 +42,7 @@ pub(crate) struct Noted {
     moved: u32,
     /// Target slot of its first block, if some of its blocks have gone there.
     pub target: Option<i64>,
-    /// Number of looks at it in vain.
+    /// Number of looks at it since it was last put in order or left by a stream.
     pub tries: u8,
     /// True while it waits for an empty container.
     is_aside: bool,

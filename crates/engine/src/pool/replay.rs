@@ -10,6 +10,7 @@ use crate::pool::volumes::VolumeChange;
 use crate::pool::volumes::end_of;
 
 impl Pool {
+    /// Applies a change of a record to deltas and volumes.
     pub(crate) fn replay_change(&mut self, change: &Change, sequence: u64) {
         let (key, entry, digest, fresh) = match *change {
             Change::Fresh { key, slot, digest, .. } | Change::Inlined { key, slot, digest, .. } => {
@@ -34,7 +35,7 @@ impl Pool {
     }
 
     /// Replays a clear. The slots that lose their last reference here are found after the whole replay.
-    pub(crate) fn replay_clear(&mut self, start: Key, stop: Key) {
+    fn replay_clear(&mut self, start: Key, stop: Key) {
         if self.mutant(Mutant::LostClears) {
             return;
         }
@@ -43,7 +44,7 @@ impl Pool {
     }
 
     /// Replays a change of volumes of record `sequence`.
-    pub(crate) fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
+    fn replay_volume_change(&mut self, change: VolumeChange, sequence: u64) {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).expect("checked before it was believed");
         match change {

@@ -202,7 +202,7 @@ impl PoolState {
     }
 
     /// Refuses changes from now on: the pool is opened to be read.
-    pub(crate) fn read_only_from_now(&mut self) {
+    pub(crate) fn refuse_changes(&mut self) {
         self.reads_only = true;
     }
 
@@ -280,6 +280,7 @@ impl Pool {
 }
 
 impl Pool {
+    /// Ends an opening with an error: nothing more is done.
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
         if self.state.phase() == Phase::Recovering {
             self.state.fail_to_open();

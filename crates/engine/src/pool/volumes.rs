@@ -127,8 +127,6 @@ impl Pool {
     }
 }
 
-impl Pool {}
-
 impl Pool {
     // ---- commands ----
 

@@ -1,8 +1,9 @@
 //! The request table: requests in flight, each at a stage.
 //!
 //! A stage that needs something that is not in memory asks for it and returns. When everything asked for has come, the request runs again *from its
-//! first stage*. Nothing is changed before the last stage, which changes everything at once, without waiting. So no lock is held on any block or
-//! digest: another request's changes meanwhile are simply seen, and a partial write whose base has changed completes its block again.
+//! first stage*; only a read whose blocks have all come goes on to its answer, as a slot that is being read is not reused (`Jobs::reclaim`). A write changes
+//! nothing before its last stage, which changes everything at once, without waiting; a long clear changes one part at a time. So no lock is held on any block
+//! or digest: another request's changes meanwhile are simply seen, and a partial write whose base has changed completes its block again.
 
 use alloc::vec::Vec;
 
@@ -14,10 +15,10 @@ use crate::pool::Pool;
 use crate::requests::foreground::{Foreground, Measured};
 use crate::sizes::list_bytes;
 
-/// The stages of requests, in the order in which a request passes them. Docs, traces and crash points use these names.
+/// The stages of requests. A write waits in Admit after its blocks are complete, and again after Verify. Docs, traces and crash points use these names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Waits for space: in delta, journal or space (writes), for buffers (reads).
+    /// Waits for space (writes: in record, ring, delta, metadata, slots) or for buffers.
     Admit,
     /// Waits for map leaves.
     LoadMap,

@@ -8,8 +8,9 @@
 //! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/gc.rs)
 //! ```
 //!
-//! Only blocks that clients have read in order are moved, and never more than the allowance ([`DefragSetting`]). The job becomes idle when clients
-//! neither read nor write. Each look at a region halves its read history, or counts a try, and moves do not count as writes.
+//! Only blocks that clients have read in order are moved, and never more than the allowance ([`DefragSetting`]). Without reads and
+//! writes of clients the job ends after a bounded number of regions: each look at one halves its read history, or counts a try, and moves do not count as
+//! writes.
 
 pub(crate) mod plan;
 
@@ -26,7 +27,7 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};
 
-/// Number of times that a region is examined without a move before it is given up.
+/// Number of looks at a region, since it was last put in order or left by a stream, before it is given up.
 const TRIES: u8 = 32;
 /// Divisor of a region: one that lacks more than one in N of its target slots goes to another target as a whole.
 const LOST_PART: usize = 16;
@@ -42,7 +43,7 @@ pub struct DefragStatus {
     pub noted_regions: u64,
     /// Regions that wait until containers have been emptied.
     pub waiting_regions: u64,
-    /// Regions that were put in order since the pool was opened.
+    /// Regions that were found in order, or whose last blocks went into a batch, since the pool was opened.
     pub regions: u64,
     /// Regions that were given up since the pool was opened: there was no place for them, or they could not be read.
     pub given_up_regions: u64,

@@ -6,17 +6,18 @@
 //! return    displaced blocks go to their target slots, if these are free: one write for each displaced block
 //! move      where there is no such row, all of it goes to an empty container: one write for each block. So does, when the pool is idle, a
 //!           region whose target slots others have (`mod.rs`)
-//! stays     shared blocks: a move would have to remap all their referrers
+//! stays     shared blocks, whose referrers a move would have to remap, and blocks in use by another job
 //! ```
 
 use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
 
-/// Largest gap in slots that a device read covers (`data_path/readahead.rs`).
+/// Largest gap in slots that a device read covers by default (`device.rs`); plans do not follow the setting of a pool.
 const GAP_SLOTS: i64 = 8;
 
-/// A block of a region: its distance from the first one, its slot, and true if it is the only block that has that slot.
+/// A block of a region: its distance from the first one, its slot, and true if it may be moved: the slot is this block's alone, has no I/O,
+/// no replica and no place in a plan of relocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lies {
     pub place: u64,

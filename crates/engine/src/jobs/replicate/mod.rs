@@ -12,7 +12,7 @@
 //! replica's. So a replica is valid until its slot is free.
 //!
 //! ```text
-//! location         in the map of a hidden volume; beside it a table in memory, which reads use (pool/replicas.rs)
+//! location         in the map of a hidden volume; beside it a table in memory, which reads use (pool/replicas/mod.rs)
 //! budget           a number of bytes; the oldest unread replica goes when the next one needs its slot
 //! reclaimed        first of all when slots run short, before second copies
 //! others           a slot has at most one replica in order: the order made for one file is not broken up for another. Scrubs verify
