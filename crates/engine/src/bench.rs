@@ -12,9 +12,8 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::geometry::Geometry;
 use crate::format::record::{self, Change, Header};
 use crate::format::superblock::Root;
-use crate::metadata::allocator::MetadataAllocator;
-use crate::metadata::io::{IoTable, Purpose};
-use crate::metadata::page_cache::{PageCache, Region};
+use crate::metadata::io::Purpose;
+use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Metadata, Walk, Writer, lookup};
 use crate::properties::CacheKey;
 use crate::space::Space;
@@ -59,30 +58,21 @@ fn key_of(number: u64) -> Key {
 
 /// Builds a tree whose pages are all in the page cache.
 fn tree(geometry: Geometry) -> (Metadata, Root) {
-    let mut metadata = Metadata {
-        geometry,
-        page_seed: SEED,
-        journal_seed: SEED,
-        pages: PageCache::new(2 * LEAVES as u32, geometry.block_size),
-        allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
-        io: IoTable::new(),
-        epoch: 1,
-        page_visits: 0,
-    };
+    let mut metadata = Metadata::new(geometry, 2 * LEAVES as u32, SEED, SEED);
     let mut writer = Writer::new(Region::Metadata, Root::default());
     for leaf in 0..=LEAVES {
         if leaf < LEAVES {
             let page = writer.leaf(&mut metadata, leaf, true).ok().flatten().expect("there are pages enough");
-            metadata.pages.bytes_mut(page)[..8].copy_from_slice(&(leaf + 1).to_le_bytes());
+            metadata.pages_mut().bytes_mut(page)[..8].copy_from_slice(&(leaf + 1).to_le_bytes());
         } else {
             writer.finish(&mut metadata).expect("there are pages enough");
         }
-        while let Some(Effect::Io(id)) = metadata.io.effects.pop_front() {
-            let (purpose, segments, _) = metadata.io.end(id);
+        while let Some(Effect::Io(id)) = metadata.io_mut().next_effect() {
+            let (purpose, segments, _) = metadata.io_mut().end(id);
             if let (Purpose::WritePage(key), Some(&Segment::Page(page))) = (purpose, segments.first()) {
-                metadata.pages.written(key, page);
+                metadata.pages_mut().written(key, page);
             }
-            metadata.io.recycle(id, segments);
+            metadata.io_mut().recycle(id, segments);
         }
     }
     let root = writer.finish(&mut metadata).expect("it is written already");

@@ -142,12 +142,12 @@ impl Engine {
 
     /// Returns the description of an I/O: operation, byte offset, byte length, segments, class.
     pub fn io(&self, io: IoId) -> &Io {
-        self.pool.durable.metadata.io.get(io)
+        self.pool.metadata.io().get(io)
     }
 
     /// Returns the bytes of a metadata page, `block_size` of them.
     pub fn page(&self, page: PageId) -> &[u8] {
-        self.pool.durable.metadata.pages.bytes(page)
+        self.pool.metadata.pages().bytes(page)
     }
 
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).

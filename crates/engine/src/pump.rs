@@ -23,7 +23,7 @@ impl Engine {
         match event {
             Event::Submit(submit) => self.submit(submit),
             Event::Done { io, result } => {
-                self.pool.durable.metadata.io.came_back(io);
+                self.pool.metadata.io_mut().came_back(io);
                 self.done(io, result);
                 self.complete_sync();
             }
@@ -37,10 +37,10 @@ impl Engine {
 
     /// Returns the engine's next effect; call until `None` after every [`Engine::handle`] (or after several).
     pub fn next_effect(&mut self) -> Option<Effect> {
-        while self.pool.durable.metadata.io.effects.is_empty() && self.pool.take_wake() {
+        while self.pool.metadata.io().has_no_effect() && self.pool.take_wake() {
             self.pump();
         }
-        self.pool.durable.metadata.io.effects.pop_front()
+        self.pool.metadata.io_mut().next_effect()
     }
 
     fn pump(&mut self) {

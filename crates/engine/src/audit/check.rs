@@ -226,10 +226,9 @@ impl Engine {
         }
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         // A page has one parent.
-        let usable = self.pool.durable.metadata.is_valid(key) && seen.insert(pointer.location);
-        let page = if usable { read(self.pool.durable.metadata.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| checksum(self.pool.durable.metadata.page_seed, page) == pointer.checksum)
-        else {
+        let usable = self.pool.metadata.is_valid(key) && seen.insert(pointer.location);
+        let page = if usable { read(self.pool.metadata.offset(key), geometry.block_size) } else { None };
+        let Some(page) = page.filter(|page| checksum(self.pool.metadata.page_seed(), page) == pointer.checksum) else {
             return visit(first, span, Flaw::Damaged);
         };
         if level > 0 {
@@ -286,8 +285,8 @@ impl<'a> Audit<'a> {
             (engine.jobs.checkpoint.is_some(), "a checkpoint is in progress"),
             (!engine.pool.durable.frozen.is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
-            (engine.pool.durable.metadata.io.in_flight() > 0, "I/O is in flight"),
-            (engine.pool.durable.metadata.allocator.freed_count() > 0, "blocks of metadata wait to be free"),
+            (engine.pool.metadata.io().in_flight() > 0, "I/O is in flight"),
+            (engine.pool.metadata.allocator().freed_count() > 0, "blocks of metadata wait to be free"),
         ];
         for (_, what) in busy.into_iter().filter(|(is, _)| *is) {
             self.violation(format!("the engine is not at rest: {what}"));
@@ -331,7 +330,7 @@ impl<'a> Audit<'a> {
     }
 
     fn page(&mut self, region: Region, pointer: Pointer, what: &str) -> Option<Vec<u8>> {
-        let metadata = &self.engine.pool.durable.metadata;
+        let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
         if !metadata.is_valid(key) {
             self.is_incomplete = true;
@@ -347,10 +346,10 @@ impl<'a> Audit<'a> {
             }
         }
         let offset = metadata.offset(key);
-        let page = (self.read)(offset, metadata.geometry.block_size);
+        let page = (self.read)(offset, metadata.geometry().block_size);
         let why = match &page {
             None => "cannot be read",
-            Some(page) if checksum(metadata.page_seed, page) != pointer.checksum => "fails its checksum",
+            Some(page) if checksum(metadata.page_seed(), page) != pointer.checksum => "fails its checksum",
             Some(_) => return page,
         };
         self.is_incomplete = true;
@@ -679,7 +678,7 @@ impl<'a> Audit<'a> {
     fn metadata(&mut self) {
         let reached = core::mem::take(&mut self.reached);
         for (block, &reached) in reached.iter().enumerate() {
-            let used = self.engine.pool.durable.metadata.allocator.is_used(block as u32 + 1);
+            let used = self.engine.pool.metadata.allocator().is_used(block as u32 + 1);
             if used != reached && !self.engine.pool.state.read_only() {
                 self.contradiction(format!("metadata block {block}: in use {used}, reached {reached}"));
             }
@@ -697,7 +696,7 @@ impl<'a> Audit<'a> {
             holds[buffer.0 as usize] += 1;
         }
         let mut pages_on_flash = 0;
-        for segment in engine.pool.durable.metadata.io.segments_on_flash() {
+        for segment in engine.pool.metadata.io().segments_on_flash() {
             match segment {
                 Segment::Buffer(buffer) => holds[buffer.0 as usize] += 1,
                 Segment::Page(_) => pages_on_flash += 1,
@@ -723,7 +722,7 @@ impl<'a> Audit<'a> {
         if incoming != dirty + received {
             self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }
-        let private = engine.pool.durable.metadata.pages.private_pages();
+        let private = engine.pool.metadata.pages().private_pages();
         if private > pages_on_flash && !engine.pool.state.read_only() {
             self.violation(format!("{private} pages are private"));
         }

@@ -307,7 +307,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
     plan.failed = newest.failed;
     engine.pool.durable.roots = newest.roots;
     engine.pool.adopt_properties();
-    engine.pool.durable.metadata.epoch = newest.epoch + 1;
+    engine.pool.metadata.begin_epoch(newest.epoch + 1);
     Ok(())
 }
 
@@ -359,7 +359,7 @@ impl Planner<'_, '_> {
                  is of epoch {epoch}: volumes and properties are those of then, with what the journal says"
             ));
             // Old records must be older than the seal.
-            self.engine.pool.durable.metadata.epoch = newest + 1;
+            self.engine.pool.metadata.begin_epoch(newest + 1);
         }
         let accepted = self.accept(&mut recovery);
         let last = recovery.records[..accepted].last();
@@ -457,7 +457,7 @@ impl Planner<'_, '_> {
             let more: Option<Vec<_>> = (1..u32::from(header.pages)).map(|page| page_at(position + page)).collect();
             pages.extend(more.into_iter().flatten().flatten());
             if pages.len() as u64 == u64::from(header.pages) * block {
-                let decoded = record::decode(&header, &mut pages, self.engine.pool.durable.metadata.journal_seed);
+                let decoded = record::decode(&header, &mut pages, self.engine.pool.metadata.journal_seed());
                 records.extend(decoded.map(|(changes, _)| changes));
             }
         }

@@ -53,9 +53,7 @@ impl Engine {
         };
         match wait {
             Ok(wait) => self.pending_commands.push(PendingCommand { token, wait }),
-            Err(error) => {
-                self.pool.durable.metadata.io.effects.push_back(Effect::ControlReply { token, result: Err(error) })
-            }
+            Err(error) => self.pool.metadata.io_mut().queue(Effect::ControlReply { token, result: Err(error) }),
         }
     }
 
@@ -79,7 +77,7 @@ impl Engine {
                     // The jobs of this pump have already run: slots that became free meanwhile may be those that one of them waits for.
                     self.pool.wake();
                     self.pending_commands.remove(at);
-                    self.pool.durable.metadata.io.effects.push_back(Effect::ControlReply { token, result });
+                    self.pool.metadata.io_mut().queue(Effect::ControlReply { token, result });
                 }
                 None => at += 1,
             }
@@ -162,7 +160,7 @@ impl Engine {
         if self.pool.state.closes_early() {
             let more = self.pool.durable.journal.want_all_durable();
             self.pool.wake_if(more);
-            if !self.pool.durable.journal.is_durable() || self.pool.durable.metadata.io.in_flight() > 0 {
+            if !self.pool.durable.journal.is_durable() || self.pool.metadata.io().in_flight() > 0 {
                 return None;
             }
             self.pool.state.close();
@@ -170,7 +168,7 @@ impl Engine {
         }
         if self.pool.state.metadata_full()
             && self.pool.durable.journal.is_durable()
-            && self.pool.durable.metadata.io.in_flight() == 0
+            && self.pool.metadata.io().in_flight() == 0
         {
             // The checkpoint finds no space on the host. The journal has everything that it would hold.
             self.pool.state.close();
@@ -182,7 +180,7 @@ impl Engine {
             self.pool.wake();
             return None;
         };
-        if self.pool.checkpoint.checkpoints_done < checkpoints || self.pool.durable.metadata.io.in_flight() > 0 {
+        if self.pool.checkpoint.checkpoints_done < checkpoints || self.pool.metadata.io().in_flight() > 0 {
             return None;
         }
         self.pool.state.close();

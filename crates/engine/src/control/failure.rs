@@ -25,8 +25,8 @@ use crate::api::*;
 use crate::engine::Engine;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
+use crate::pool::Pool;
 use crate::pool::state::FailureMarker;
-use crate::pool::{Durable, Pool};
 use crate::requests::pending_command::CommandWait;
 
 impl Engine {
@@ -90,12 +90,12 @@ impl Engine {
     /// Takes the completion of a write or a sync of the failure marker, and begins the next one.
     pub(crate) fn marked(&mut self, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
         if let Some(&Segment::Page(page)) = segments.first() {
-            self.pool.durable.metadata.pages.release(page);
+            self.pool.metadata.pages_mut().release(page);
         }
         let next = match self.pool.state.failure_marker() {
             _ if result.is_err() => FailureMarker::Done,
             FailureMarker::Writing(place) => {
-                self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
+                self.pool.metadata.io_mut().begin(IoOp::Sync, 0, 0, [], Purpose::FailureMarker);
                 FailureMarker::Syncing(place)
             }
             FailureMarker::Syncing(0) => FailureMarker::Write(1),
@@ -136,12 +136,12 @@ impl Engine {
 
     /// Fails all commands but closes when a pool that is being closed finds no space: their changes may or may not be there when it is opened next.
     pub(crate) fn fail_commands_for_space(&mut self) {
-        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, pending_commands, .. } = self;
+        let Engine { pool: Pool { metadata, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = pending.is_close();
             if !stays {
                 let result = Err(ControlError::NotDurable);
-                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+                metadata.io_mut().queue(Effect::ControlReply { token: pending.token, result });
             }
             stays
         });
@@ -149,7 +149,7 @@ impl Engine {
 
     /// Fails the commands that wait for a checkpoint, and, if the pool has failed, those that wait for their record.
     pub(crate) fn fail_commands(&mut self) {
-        let Engine { pool: Pool { durable: Durable { metadata, .. }, state, .. }, pending_commands, .. } = self;
+        let Engine { pool: Pool { metadata, state, .. }, pending_commands, .. } = self;
         pending_commands.retain(|pending| {
             let stays = match pending.wait {
                 CommandWait::Close { .. } => true,
@@ -158,7 +158,7 @@ impl Engine {
             };
             if !stays {
                 let result = Err(ControlError::ReadOnly);
-                metadata.io.effects.push_back(Effect::ControlReply { token: pending.token, result });
+                metadata.io_mut().queue(Effect::ControlReply { token: pending.token, result });
             }
             stays
         });

@@ -7,8 +7,7 @@ impl Engine {
     /// Attaches flash in front of the store of a served pool. It counts as empty: no data on it is trusted. Returns false if the pool has flash, I/O
     /// of the last one is in flight, the pool is not written, or the flash is too small.
     pub fn attach_flash(&mut self, parameters: FlashParameters) -> bool {
-        let is_free =
-            !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.durable.metadata.io.on_flash() == 0;
+        let is_free = !self.pool.has_flash() && self.jobs.flash_is_at_rest() && self.pool.metadata.io().on_flash() == 0;
         if !is_free || !self.takes_changes() {
             return false;
         }
@@ -25,6 +24,6 @@ impl Engine {
         self.pool.forget_flash();
         self.jobs.take_flash_away(&mut self.pool);
         self.pool.wake();
-        self.pool.durable.metadata.io.on_flash() == 0
+        self.pool.metadata.io().on_flash() == 0
     }
 }

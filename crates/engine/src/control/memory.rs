@@ -21,9 +21,9 @@ impl Engine {
         self.pool.review_zones();
         self.jobs.repartition(&mut self.pool);
         self.pool.memory.dirty.shrink_to(limits.write_buffers as usize);
-        self.pool.durable.metadata.pages.set_count(limits.pages);
+        self.pool.metadata.pages_mut().set_count(limits.pages);
         self.requests.set_limit(limits.requests);
-        self.time_slices.set_limits(&self.pool.limits, self.pool.durable.metadata.geometry.block());
+        self.time_slices.set_limits(&self.pool.limits, self.pool.metadata.geometry().block());
         let entries = limits.delta_entries as usize;
         if self.pool.durable.delta.is_empty() {
             self.pool.durable.delta.fit(entries);
@@ -43,11 +43,11 @@ impl Engine {
     /// Returns true while memory has not come down to the last [`Engine::set_limits`] yet.
     pub fn is_resizing(&self) -> bool {
         let entries = self.pool.limits.delta_entries as usize;
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         let reads = self.pool.memory.buffers.numbers().saturating_sub(self.pool.limits.write_buffers);
         // The cache partition moves memory between index and read cache all the time; together they never get more.
         u64::from(reads) * block + self.pool.hints.index.memory() > self.pool.limits.shared_bytes(block)
-            || self.pool.durable.metadata.pages.is_shrinking()
+            || self.pool.metadata.pages().is_shrinking()
             || !self.pool.durable.delta.fits(entries)
             || !self.pool.durable.frozen.fits(entries)
             || self.pool.durable.buffer.capacity() > self.pool.limits.buffered_places()
@@ -65,9 +65,9 @@ impl Engine {
         let lent = self.pool.checkpoint.in_progress.as_ref().map_or(0, |in_progress| list_bytes(&in_progress.changes));
         u64::from(self.pool.memory.buffers.numbers()) * self.pool.geometry().block()
             + self.pool.memory.buffers.memory()
-            + self.pool.durable.metadata.pages.memory()
-            + self.pool.durable.metadata.allocator.memory()
-            + self.pool.durable.metadata.io.memory()
+            + self.pool.metadata.pages().memory()
+            + self.pool.metadata.allocator().memory()
+            + self.pool.metadata.io().memory()
             + self.enospc.memory()
             + self.pool.durable.space.memory()
             + self.pool.hints.index.memory()

@@ -33,7 +33,7 @@ impl Engine {
     ) {
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                self.pool.durable.metadata.pages.release(page);
+                self.pool.metadata.pages_mut().release(page);
             }
         }
         if let Some(recovery) = &mut self.recovery {
@@ -67,6 +67,6 @@ impl Engine {
         if recovery.report().offline_blocks > 0 {
             self.jobs.dedup_mut().leave(self.pool.state.now(), recovery.report().offline_blocks);
         }
-        self.pool.durable.metadata.io.effects.push_back(Effect::Opened(Ok(recovery.report())));
+        self.pool.metadata.io_mut().queue(Effect::Opened(Ok(recovery.report())));
     }
 }

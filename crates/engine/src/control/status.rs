@@ -140,7 +140,7 @@ impl Engine {
     /// Returns the counters of the engine's work since it was made.
     pub fn counters(&self) -> Counters {
         Counters {
-            page_visits: self.pool.durable.metadata.page_visits,
+            page_visits: self.pool.metadata.page_visits(),
             checkpoints: self.pool.checkpoint.checkpoints_done,
             ..self.pool.stats.counters
         }
@@ -166,9 +166,9 @@ impl Engine {
             device: *self.pool.device(),
             defrag: self.jobs.defrag_status(&self.pool),
             gc: self.jobs.gc_status(&self.pool),
-            overhead_blocks_used: fixed + u64::from(self.pool.durable.metadata.allocator.used()),
+            overhead_blocks_used: fixed + u64::from(self.pool.metadata.allocator().used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
-            metadata_blocks_used: u64::from(self.pool.durable.metadata.allocator.used()),
+            metadata_blocks_used: u64::from(self.pool.metadata.allocator().used()),
             metadata_short: self.is_metadata_short(),
             refuses_new: self.full(),
             pending_blocks: self.pool.durable.space.pending().len() as u64,

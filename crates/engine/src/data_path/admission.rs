@@ -75,7 +75,7 @@ impl Engine {
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume)?;
-        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let Block { key, unchanged, .. } = self.requests.get(id).blocks[at];
@@ -86,7 +86,7 @@ impl Engine {
             if last.replace(leaf) == Some(leaf) {
                 continue;
             }
-            match locate(&mut self.pool.durable.metadata, Region::Metadata, self.pool.durable.maps[volume], 0, leaf) {
+            match locate(&mut self.pool.metadata, Region::Metadata, self.pool.durable.maps[volume], 0, leaf) {
                 PageLookup::At(pointer) if !pointer.is_lost() => {}
                 PageLookup::At(_) | PageLookup::Absent(_) => return Some(false),
                 PageLookup::Missing(_, Missing { key, pointer, .. })
@@ -98,7 +98,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.durable.metadata.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     return None;
                 }
             }
@@ -169,7 +169,7 @@ impl Engine {
     /// Returns true if a write must leave the reserve (`spare_slots`) to overwrites: it maps blocks that had no slot, and fewer slots are free than
     /// these and the reserve. Returns `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
-        let spare = self.pool.durable.metadata.geometry.spare_slots();
+        let spare = self.pool.metadata.geometry().spare_slots();
         let free = self.pool.durable.space.free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
@@ -192,7 +192,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.durable.metadata.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     last = Some(missing);
                 }
             }

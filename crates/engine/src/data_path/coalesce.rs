@@ -21,12 +21,12 @@ impl Engine {
     /// Coalesces a write that has just come with one that waits to run and that it continues, on either side; false if there is none.
     pub(crate) fn coalesce(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         if request.kind != Kind::Write || !is_whole(request, block) {
             return false;
         }
         let (volume, fua, range) = (request.volume, request.fua, touched(request, block));
-        let most = u64::from(self.pool.durable.metadata.geometry.piece_blocks);
+        let most = u64::from(self.pool.metadata.geometry().piece_blocks);
         for at in 0..LOOK_BACK {
             let Some(leader) = self.queues.newest_ready(at) else { break };
             let other = self.requests.get(leader);
@@ -47,7 +47,7 @@ impl Engine {
 
     /// Adds the blocks of a write to its leader.
     fn add(&mut self, leader: RequestId, id: RequestId, before: bool) {
-        let most = self.pool.durable.metadata.geometry.piece_blocks as usize;
+        let most = self.pool.metadata.geometry().piece_blocks as usize;
         let request = self.requests.get_mut(id);
         request.leader = Some(leader);
         let mut more = core::mem::take(&mut request.blocks);
@@ -74,7 +74,7 @@ impl Engine {
         if request.next.is_none() || request.stage == Stage::Commit || self.pool.state.read_only() || !is_of_some {
             return false;
         }
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         let blocks = core::mem::take(&mut self.requests.get_mut(id).blocks);
         let first = blocks[0].key.lba();
         let waits_since = self.requests.get(id).waits_since;

@@ -48,7 +48,7 @@ impl Engine {
         if self.pool.mutant(Mutant::SkippedSync) {
             return self.synced(Ok(Outcome::Complete));
         }
-        self.pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
+        self.pool.metadata.io_mut().begin(IoOp::Sync, 0, 0, [], Purpose::Sync);
     }
 
     /// Takes the completion of a sync.
@@ -66,7 +66,7 @@ impl Engine {
         if !self.pool.durable.journal.has_sync_succeeded() {
             return;
         }
-        if self.pool.durable.metadata.io.makes_durable() && !self.pool.mutant(Mutant::LoneSuccess) {
+        if self.pool.metadata.io().makes_durable() && !self.pool.mutant(Mutant::LoneSuccess) {
             return;
         }
         let covers = self.pool.durable.journal.end_sync();

@@ -14,17 +14,17 @@ impl Engine {
     pub(crate) fn done(&mut self, io: IoId, result: Result<Outcome<'_>, IoError>) {
         let Some(result) = self.keep_for_space(io, result) else { return };
         if self.pool.device().is_rotational {
-            self.pool.durable.metadata.io.note_head(io);
+            self.pool.metadata.io_mut().note_head(io);
         }
-        let (purpose, segments, offset) = self.pool.durable.metadata.io.end(io);
+        let (purpose, segments, offset) = self.pool.metadata.io_mut().end(io);
         match purpose {
             Purpose::LoadPages { first, pages } => self.pages_loaded(first, pages, result),
             Purpose::WritePage(key) => {
                 let Some(&Segment::Page(page)) = segments.first() else { unreachable!("a page write has its page") };
                 if self.check_written(result) {
-                    self.pool.durable.metadata.pages.written(key, page);
+                    self.pool.metadata.pages_mut().written(key, page);
                 } else {
-                    self.pool.durable.metadata.pages.not_written();
+                    self.pool.metadata.pages_mut().not_written();
                 }
             }
             Purpose::FailureMarker => self.marked(&segments, result),
@@ -34,7 +34,7 @@ impl Engine {
             Purpose::WriteRecord { sequence, durable } => {
                 for &segment in &segments {
                     match segment {
-                        Segment::Page(page) => self.pool.durable.metadata.pages.release(page),
+                        Segment::Page(page) => self.pool.metadata.pages_mut().release(page),
                         Segment::Buffer(buffer) => self.pool.memory.buffers.release(buffer),
                     }
                 }
@@ -77,7 +77,7 @@ impl Engine {
             }
             Purpose::Superblock => {
                 if let Some(&Segment::Page(page)) = segments.first() {
-                    self.pool.durable.metadata.pages.release(page);
+                    self.pool.metadata.pages_mut().release(page);
                 }
                 self.pool.durable.superblocks_in_flight -= 1;
                 if self.check_written(result) {
@@ -87,7 +87,7 @@ impl Engine {
             Purpose::Owner(number) => self.owner_looked_at(number, result),
             Purpose::Recovery(step) => self.recovery_done(step, offset, &segments, result),
         }
-        self.pool.durable.metadata.io.recycle(io, segments);
+        self.pool.metadata.io_mut().recycle(io, segments);
     }
 
     /// Ends the writes that wait for space, of a pool in which another I/O has failed: nothing is written any more.
@@ -106,20 +106,20 @@ impl Engine {
     }
 
     fn pages_loaded(&mut self, first: PageKey, pages: u32, result: Result<Outcome<'_>, IoError>) {
-        let block = self.pool.durable.metadata.geometry.block() as usize;
+        let block = self.pool.metadata.geometry().block() as usize;
         let bytes = match result {
             Ok(Outcome::Bytes(bytes)) if bytes.len() == pages as usize * block => Some(bytes),
             _ => None,
         };
         if bytes.is_none() && pages > 1 {
-            self.pool.durable.metadata.pages.load_one_by_one();
+            self.pool.metadata.pages_mut().load_one_by_one();
         }
         for number in 0..pages {
             let key = PageKey { region: first.region, location: first.location + number };
             let at = number as usize * block;
-            if bytes.is_none() && pages > 1 && !self.pool.durable.metadata.pages.is_beside(key) {
+            if bytes.is_none() && pages > 1 && !self.pool.metadata.pages().is_beside(key) {
                 // It may be another that cannot be read: this one alone.
-                self.pool.durable.metadata.begin_load(key, 1);
+                self.pool.metadata.begin_load(key, 1);
             } else {
                 self.page_loaded(key, bytes.map(|bytes| &bytes[at..at + block]));
             }
@@ -128,12 +128,11 @@ impl Engine {
 
     /// Puts a page that has come into the cache if it is good, and wakes its waiters.
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
-        let load = self.pool.durable.metadata.pages.end_load(key);
-        let good = self.pool.durable.metadata.is_valid(key)
-            && bytes
-                .is_some_and(|bytes| checksum(self.pool.durable.metadata.page_seed, bytes) == load.pointer.checksum);
+        let load = self.pool.metadata.pages_mut().end_load(key);
+        let good = self.pool.metadata.is_valid(key)
+            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed(), bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
-            self.pool.durable.metadata.pages.fill(key, bytes);
+            self.pool.metadata.pages_mut().fill(key, bytes);
             self.pool.durable.failed_pages.retain(|&failed| failed != key);
         }
         // Waiters for a page that no longer belongs to the metadata look again. Damage of a page without a request for it is left to later readers.
@@ -146,6 +145,6 @@ impl Engine {
             let proves = self.requests.get(waiter).stage == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
-        self.pool.durable.metadata.pages.recycle(load.waiters);
+        self.pool.metadata.pages_mut().recycle(load.waiters);
     }
 }

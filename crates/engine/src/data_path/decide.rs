@@ -14,7 +14,7 @@ impl Engine {
     /// Notes the map entries of a write's blocks, as far as they are in memory. Without them, a rewrite of unchanged content is a share that the
     /// merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
-        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks.len() {
             let key = self.requests.get(id).blocks[at].key;
@@ -23,7 +23,7 @@ impl Engine {
                 if last.is_none_or(|(known, _)| known != leaf) {
                     last = Some((
                         leaf,
-                        lookup(&mut self.pool.durable.metadata, Region::Metadata, self.pool.durable.maps[volume], leaf),
+                        lookup(&mut self.pool.metadata, Region::Metadata, self.pool.durable.maps[volume], leaf),
                     ));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };

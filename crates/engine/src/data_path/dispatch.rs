@@ -21,7 +21,7 @@ impl Engine {
         };
         self.last_request = self.pool.state.now();
         let id = self.requests.begin(token, kind, volume, (offset, length), self.pool.state.now());
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
             request.blocks.reserve_exact(inputs.len());
@@ -61,8 +61,8 @@ impl Engine {
         if kind == Kind::Flush {
             return self.pool.state.read_only().then_some(Error::Io);
         }
-        let blocks = request.length.div_ceil(self.pool.durable.metadata.geometry.block());
-        let piece = u64::from(self.pool.durable.metadata.geometry.piece_blocks);
+        let blocks = request.length.div_ceil(self.pool.metadata.geometry().block());
+        let piece = u64::from(self.pool.metadata.geometry().piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
         }
@@ -180,7 +180,7 @@ impl Engine {
 
     /// Executes long requests, as far as the time slice goes.
     pub(crate) fn run_time_slices(&mut self) {
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         // With the mutant, a time slice continues far beyond its end, but not without end.
         let mut more = 100;
         while self.time_slices.has_steps() || self.pool.mutant(Mutant::EndlessTimeSlice) && more > 0 {

@@ -66,7 +66,7 @@ impl Engine {
         }
         let before = self.enospc.came_back(io);
         let must_succeed = matches!(
-            self.pool.durable.metadata.io.purpose(io),
+            self.pool.metadata.io().purpose(io),
             Purpose::WritePage(_) | Purpose::WriteSlots { .. } | Purpose::WriteRecord { .. } | Purpose::Superblock
         );
         let serves = matches!(self.pool.state.phase(), Phase::Serving | Phase::Closing) && !self.pool.state.read_only();
@@ -86,7 +86,7 @@ impl Engine {
         if self.enospc.is_round_over() {
             return self.end_round();
         }
-        let io_table = &mut self.pool.durable.metadata.io;
+        let io_table = self.pool.metadata.io_mut();
         self.enospc.begin_round(self.pool.state.now(), |io| io_table.send(io));
     }
 
@@ -117,7 +117,7 @@ impl Engine {
 
     /// Returns true if a pool that is being closed has nothing else to wait for than space.
     fn only_lacks_space(&self) -> bool {
-        self.enospc.refuses_changes() && self.pool.durable.metadata.io.in_flight() == self.enospc.kept()
+        self.enospc.refuses_changes() && self.pool.metadata.io().in_flight() == self.enospc.kept()
     }
 
     /// Ends a close that finds no space with an error, when there is nothing else to wait for.

@@ -31,11 +31,11 @@ impl Engine {
         let length = core::mem::take(&mut run.length);
         let Some((first, place)) = run.first.take() else { return };
         let Some(shape) = self.pool.flash().map(|flash| flash.log().shape) else { return };
-        let bytes = length as u64 * self.pool.durable.metadata.geometry.block();
+        let bytes = length as u64 * self.pool.metadata.geometry().block();
         let fills = &self.pool.memory.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
         let (offset, purpose) = (shape.slot_offset(place, first.0), Purpose::FillFromFlash { first, place });
-        self.pool.durable.metadata.io.begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
+        self.pool.metadata.io_mut().begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
     }
 
     /// Takes blocks that have come from flash; blocks with wrong content are read from the store.
@@ -75,13 +75,13 @@ impl Engine {
     /// ones stay with the I/O until it completes.
     pub(crate) fn flash_is_late(&mut self) {
         self.pool.leave_late_flash();
-        let reads: Vec<IoId> = self.pool.durable.metadata.io.reads_of_flash().collect();
+        let reads: Vec<IoId> = self.pool.metadata.io().reads_of_flash().collect();
         let mut run = DeviceRead::default();
         for io in reads {
-            let Some(Purpose::FillFromFlash { first, place }) = self.pool.durable.metadata.io.abandon(io) else {
+            let Some(Purpose::FillFromFlash { first, place }) = self.pool.metadata.io_mut().abandon(io) else {
                 continue;
             };
-            for i in 0..self.pool.durable.metadata.io.get(io).segments.len() {
+            for i in 0..self.pool.metadata.io().get(io).segments.len() {
                 let slot = Slot(first.0 + i as u64);
                 self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
                 let spare = self.pool.take_spare();
@@ -106,7 +106,7 @@ impl Engine {
         for &segment in segments {
             match segment {
                 Segment::Buffer(buffer) => self.pool.memory.buffers.release(buffer),
-                Segment::Page(page) => self.pool.durable.metadata.pages.release(page),
+                Segment::Page(page) => self.pool.metadata.pages_mut().release(page),
             }
         }
     }

@@ -32,7 +32,7 @@ impl Engine {
             }
             Ok(None) => Known::No,
             Err(missing) => {
-                if !self.pool.durable.metadata.pages.is_loading(missing.key) {
+                if !self.pool.metadata.pages().is_loading(missing.key) {
                     self.pool.hints.disk_index.count_load();
                 }
                 Known::NotYet(missing)

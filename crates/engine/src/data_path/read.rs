@@ -13,7 +13,7 @@ use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::{Durable, PayloadMemory, PoolStats};
+use crate::pool::{PayloadMemory, PoolStats};
 use crate::repair::Arrived;
 use crate::requests::request::{Block, Kind, Stage};
 
@@ -30,11 +30,11 @@ impl Engine {
         if self.requests.get(id).stage == Stage::Read {
             return self.finish_read(id);
         }
-        let Engine { pool: Pool { durable: Durable { metadata, .. }, .. }, requests, .. } = self;
+        let Engine { pool: Pool { metadata, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         request.stage = Stage::LoadMap;
         if request.blocks.is_empty() {
-            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, &metadata.geometry);
+            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, metadata.geometry());
             self.note_stream(id);
         }
         let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, .. } = self;
@@ -89,7 +89,7 @@ impl Engine {
                 Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
                         self.requests.get_mut(id).waiting += 1;
-                        self.pool.durable.metadata.load(missing, Some(id));
+                        self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                 }
@@ -215,11 +215,11 @@ impl Engine {
     }
 
     pub(super) fn read_run(&mut self, first: Slot, length: usize) {
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         let offset = self.pool.slot_offset(first);
         let fills = &self.pool.memory.fills;
         let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
-        self.pool.durable.metadata.io.begin(
+        self.pool.metadata.io_mut().begin(
             IoOp::ReadBlocks,
             offset,
             length as u64 * block,
@@ -366,7 +366,7 @@ impl Engine {
             request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
         }
         let token = request.token;
-        self.pool.durable.metadata.io.effects.push_back(Effect::Reply { token, result: Ok(Reply::Data(id)) });
+        self.pool.metadata.io_mut().queue(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
     /// Returns true for a block that is a hole, with the end of the blocks that are certainly like it, and the steps of the look-up. `end`: the end
@@ -406,11 +406,11 @@ impl Engine {
         if let Some(entry) = self.pool.durable.buffer.get(key).filter(|_| upto == key) {
             return Ok((is_hole(entry), next, steps));
         }
-        let per_leaf = self.pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.pool.durable.metadata, self.pool.durable.maps[volume], number) {
+        match known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.maps[volume], number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
@@ -419,8 +419,8 @@ impl Engine {
                 }
                 let leaf_end = upto.0.min(base + (number + 1) * per_leaf);
                 let (from, most) = ((key.lba() % per_leaf + 1) as usize, (leaf_end - next.0) as usize);
-                let entries = self.pool.durable.metadata.pages.bytes(page)[8 * from..].chunks_exact(8).take(most);
-                let slots = self.pool.durable.metadata.geometry.slots();
+                let entries = self.pool.metadata.pages().bytes(page)[8 * from..].chunks_exact(8).take(most);
+                let slots = self.pool.metadata.geometry().slots();
                 // An invalid entry ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
                     entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
@@ -435,7 +435,7 @@ impl Engine {
                     return Ok((hole, next, steps));
                 }
                 let blocks =
-                    self.pool.durable.metadata.geometry.fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
+                    self.pool.metadata.geometry().fanout().saturating_pow(level.into()).saturating_mul(per_leaf);
                 let tree_end = base.saturating_add((key.lba() / blocks + 1).saturating_mul(blocks));
                 Ok((hole, upto.min(Key(tree_end)).max(next), steps))
             }
@@ -465,7 +465,7 @@ impl Engine {
         let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
         let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
         let index = self.pool.volume_index(volume).expect("checked when it began to run");
-        let block = self.pool.durable.metadata.geometry.block();
+        let block = self.pool.metadata.geometry().block();
         // Continues behind the known extents: the map of the whole range may take more pages than the cache holds.
         let (mut lba, end) = ((offset + known) / block, (offset + length).div_ceil(block));
         let (mut steps, most) = (0, self.extent_steps());
@@ -499,17 +499,12 @@ impl Engine {
                 request.stage = Stage::Reply;
                 let (token, extents) = (request.token, request.extents.len() as u64);
                 self.time_slices.take_steps(EXTENT_STEPS * extents);
-                self.pool
-                    .durable
-                    .metadata
-                    .io
-                    .effects
-                    .push_back(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
+                self.pool.metadata.io_mut().queue(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
             Err(Unresolved::Missing(missing)) => {
                 self.requests.get_mut(id).waiting += 1;
-                self.pool.durable.metadata.load(missing, Some(id));
+                self.pool.metadata.load(missing, Some(id));
             }
         }
     }

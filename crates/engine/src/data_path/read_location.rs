@@ -108,7 +108,7 @@ impl Engine {
 
     /// Returns the copy of a slot in a scratch zone that is nearest to the heads.
     fn nearest_copy(&self, slot: Slot) -> Option<(Number, Slot)> {
-        let head = self.pool.durable.metadata.io.head();
+        let head = self.pool.metadata.io().head();
         let copies = self.pool.hints.replicas.copies_of(slot).filter(|&(_, at)| self.is_at_rest(at));
         copies.min_by_key(|&(_, at)| self.pool.slot_offset(at).abs_diff(head))
     }
@@ -122,18 +122,12 @@ impl Engine {
 
     /// Reads the content of slots at other, consecutive places.
     fn read_alternate(&mut self, first: Slot, slots: &[AlternateLocation]) {
-        let bytes = slots.len() as u64 * self.pool.durable.metadata.geometry.block();
+        let bytes = slots.len() as u64 * self.pool.metadata.geometry().block();
         let offset = self.pool.slot_offset(first);
         self.pool.hints.replicas.begin_read(first, slots);
         let fills = &self.pool.memory.fills;
         let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
-        self.pool.durable.metadata.io.begin(
-            IoOp::ReadBlocks,
-            offset,
-            bytes,
-            segments,
-            Purpose::FillAlternate { first },
-        );
+        self.pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillAlternate { first });
     }
 
     /// Takes blocks that have come from other places. A place with a wrong block is given up, and the block is read from its slot.

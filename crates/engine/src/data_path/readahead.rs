@@ -68,10 +68,10 @@ impl Engine {
             self.pool.memory.read_streams.get(at).stop();
             return false;
         };
-        goal = goal.min(self.pool.durable.volumes[volume].size.div_ceil(self.pool.durable.metadata.geometry.block()));
+        goal = goal.min(self.pool.durable.volumes[volume].size.div_ceil(self.pool.metadata.geometry().block()));
         // Buffers for the gaps come from the other half.
         let spare = self.pool.memory.buffers.free() + self.pool.memory.cache.len() - self.pool.memory.cache.ahead();
-        let least = self.pool.limits.least_read_buffers(&self.pool.durable.metadata.geometry) as usize;
+        let least = self.pool.limits.least_read_buffers(self.pool.metadata.geometry()) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
         let end = goal.min(ahead + u64::from(self.pool.device().window_blocks).min(most));
         if ahead >= end {
@@ -111,7 +111,7 @@ impl Engine {
             stream.tries = 0;
         }
         let Some(missing) = missing.filter(|_| end == lba) else { return true };
-        if self.pool.durable.metadata.pages.is_loading(missing.key) {
+        if self.pool.metadata.pages().is_loading(missing.key) {
             return false;
         }
         stream.tries += 1;
@@ -119,7 +119,7 @@ impl Engine {
             stream.stop();
             return false;
         }
-        self.pool.durable.metadata.load(missing, None);
+        self.pool.metadata.load(missing, None);
         false
     }
 
@@ -176,7 +176,7 @@ impl Engine {
             && self.pool.durable.space.container_of(slot) == self.pool.durable.space.container_of(next)
             && (!self.pool.durable.has_blocks_in_journal()
                 || self.pool.slot_offset(next)
-                    == self.pool.slot_offset(slot) + distance * self.pool.durable.metadata.geometry.block())
+                    == self.pool.slot_offset(slot) + distance * self.pool.metadata.geometry().block())
     }
 
     /// Begins one read, over the blocks that lie between; returns false if there are no buffers for it.
@@ -200,16 +200,10 @@ impl Engine {
             self.pool.stats.reads.ahead_blocks += run.len() as u64;
             self.pool.stats.reads.ahead_gaps += (length - run.len()) as u64;
             self.read_ahead.reads_in_flight += 1;
-            let bytes = length as u64 * self.pool.durable.metadata.geometry.block();
+            let bytes = length as u64 * self.pool.metadata.geometry().block();
             let offset = self.pool.slot_offset(first);
             let segments = buffers.iter().copied().map(Segment::Buffer);
-            self.pool.durable.metadata.io.begin(
-                IoOp::ReadBlocks,
-                offset,
-                bytes,
-                segments,
-                Purpose::ReadAhead { first },
-            );
+            self.pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
         } else {
             buffers.drain(..).for_each(|buffer| self.pool.memory.buffers.release(buffer));
         }

@@ -57,7 +57,7 @@ impl Engine {
             let request = self.requests.get(id);
             let token = request.token;
             next = request.next;
-            self.pool.durable.metadata.io.effects.push_back(Effect::Reply { token, result });
+            self.pool.metadata.io_mut().queue(Effect::Reply { token, result });
             self.end_request(id);
         }
     }

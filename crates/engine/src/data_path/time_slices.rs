@@ -30,7 +30,7 @@ impl Engine {
     /// Returns the whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
-        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.durable.metadata.geometry.block());
+        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.metadata.geometry().block());
         let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
         (Key(volume + first + request.cleared), Key(volume + end))
     }
@@ -46,7 +46,7 @@ impl Engine {
             return (start, end);
         }
         // Whole leaves, so that subtrees are cut off as by one clear.
-        let (leaf, stop) = (self.pool.durable.metadata.geometry.map_leaf_entries(), start.0 + part);
+        let (leaf, stop) = (self.pool.metadata.geometry().map_leaf_entries(), start.0 + part);
         (start, Key(if stop - stop % leaf > start.0 { stop - stop % leaf } else { stop }))
     }
 }

@@ -86,7 +86,7 @@ impl Engine {
 
     /// Appends the first and last block of a clear, where it covers only a part of them.
     fn push_partial_blocks(&mut self, id: RequestId) {
-        let geometry = self.pool.durable.metadata.geometry;
+        let geometry = *self.pool.metadata.geometry();
         let request = self.requests.get_mut(id);
         let (offset, end) = (request.offset, request.offset + request.length);
         let block = geometry.block();
@@ -132,7 +132,7 @@ impl Engine {
                             let request = self.requests.get_mut(id);
                             request.stage = Stage::LoadMap;
                             request.waiting += 1;
-                            self.pool.durable.metadata.load(page, Some(id));
+                            self.pool.metadata.load(page, Some(id));
                         }
                         false
                     }
@@ -157,7 +157,7 @@ impl Engine {
     /// Completes partial blocks from the blocks that they map to; returns false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
         let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
-        let whole = self.pool.durable.metadata.geometry.block_size;
+        let whole = self.pool.metadata.geometry().block_size;
         for at in 0..self.requests.get(id).blocks.len() {
             let block = self.requests.get(id).blocks[at];
             if block.to - block.from == whole {
@@ -173,7 +173,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     request.stage = Stage::LoadMap;
                     request.waiting += 1;
-                    self.pool.durable.metadata.load(missing, Some(id));
+                    self.pool.metadata.load(missing, Some(id));
                     continue;
                 }
             };
@@ -240,7 +240,7 @@ impl Engine {
         request.blocks[at].buffer = Some(into);
         let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
-        self.pool.durable.metadata.io.begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
+        self.pool.metadata.io_mut().begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
         true
     }
 
@@ -317,7 +317,7 @@ impl Engine {
                     let request = self.requests.get_mut(id);
                     if may_wait && last != Some(missing) {
                         request.waiting += 1;
-                        self.pool.durable.metadata.load(missing, Some(id));
+                        self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                     Lookup::Nothing
@@ -373,7 +373,7 @@ impl Engine {
         request.blocks[at].base_buffer = Some(known);
         request.blocks[at].compared = Some((slot, false));
         let segments = own.into_iter().chain([known]).map(Segment::Buffer);
-        self.pool.durable.metadata.io.begin(
+        self.pool.metadata.io_mut().begin(
             IoOp::Compare,
             0,
             0,

@@ -149,24 +149,24 @@ impl CachePartition {
 
 /// Returns the number of buffers, excluding those for incoming data, when the index has N chunks.
 fn read_buffers_beside(pool: &Pool, chunks: u64) -> u32 {
-    let block = pool.durable.metadata.geometry.block();
+    let block = pool.metadata.geometry().block();
     let index = chunks * pool.hints.index.chunk_entries() * 16;
-    let least = pool.limits.least_read_buffers(&pool.durable.metadata.geometry);
+    let least = pool.limits.least_read_buffers(pool.metadata.geometry());
     (divided_bytes(pool).saturating_sub(index) / block).max(u64::from(least)) as u32
 }
 
 /// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
 fn divided_bytes(pool: &Pool) -> u64 {
-    let block = pool.durable.metadata.geometry.block();
+    let block = pool.metadata.geometry().block();
     let contents = if pool.memory.cache.is_by_content() { pool.limits.content_bytes(block) } else { 0 };
     pool.limits.shared_bytes(block).saturating_sub(contents + pool.columns_bytes())
 }
 
 /// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
 fn chunks_of_share(pool: &Pool, share: u32) -> u64 {
-    let block = pool.durable.metadata.geometry.block();
+    let block = pool.metadata.geometry().block();
     let shared = pool.limits.shared_bytes(block);
-    let for_reads = u64::from(pool.limits.least_read_buffers(&pool.durable.metadata.geometry)) * block;
+    let for_reads = u64::from(pool.limits.least_read_buffers(pool.metadata.geometry())) * block;
     let most = divided_bytes(pool).saturating_sub(for_reads);
     let chunks = pool.hints.index.chunks_for((shared * u64::from(share) / 1000).min(most) / 16);
     // The smallest possible table may be too large.
@@ -231,7 +231,7 @@ impl CachePartition {
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
         pool.memory.cache.set_lru(lru);
         self.share = match setting.map(|setting| setting.partition) {
-            None => pool.limits.index_share(pool.durable.metadata.geometry.block()),
+            None => pool.limits.index_share(pool.metadata.geometry().block()),
             Some(PartitionMode::Fixed(percent)) => u32::from(percent) * 10,
             Some(PartitionMode::Adaptive(_)) => self.share.clamp(LEAST, 1000 - LEAST),
         };
@@ -244,8 +244,8 @@ impl CachePartition {
 
     /// Repartitions memory under new limits: excess memory is given up at once, as far as possible; added memory comes step by step.
     fn repartition(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
-        let block = pool.durable.metadata.geometry.block();
-        let (size, slots) = (pool.limits.index_size(block), pool.durable.metadata.geometry.slots());
+        let block = pool.metadata.geometry().block();
+        let (size, slots) = (pool.limits.index_size(block), pool.metadata.geometry().slots());
         let tag_bits = pool.limits.index_tag_bits;
         let starts_anew = !pool.hints.index.can_become(size, slots, tag_bits);
         if starts_anew {
@@ -260,7 +260,7 @@ impl CachePartition {
             pool.hints.index.resize(goal);
         }
         if starts_anew && !matches!(pool.state.phase(), Phase::Recovering | Phase::Dead) {
-            rebuild.begin(pool.durable.metadata.geometry.summary_leaves());
+            rebuild.begin(pool.metadata.geometry().summary_leaves());
         }
         self.index_ghosts.resize(pool.limits.index_ghosts(block));
         self.read_ghosts.resize(pool.limits.read_ghosts(block));
@@ -319,7 +319,7 @@ impl CachePartition {
         };
         self.set_read_buffers(pool, reads);
         if before == 0 && self.goal > 0 {
-            rebuild.begin(pool.durable.metadata.geometry.summary_leaves());
+            rebuild.begin(pool.metadata.geometry().summary_leaves());
         }
     }
 
@@ -382,7 +382,7 @@ impl CachePartition {
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
         let fewer = (pool.memory.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
         let incoming = pool.limits.write_buffers.saturating_sub(pool.memory.buffers.incoming());
-        let least = pool.limits.least_read_buffers(&pool.durable.metadata.geometry);
+        let least = pool.limits.least_read_buffers(pool.metadata.geometry());
         fewer == 0 || {
             let needed = fewer + incoming + least / 2 + self.answering;
             pool.memory.buffers.free() + pool.memory.cache.len() >= needed as usize
@@ -392,7 +392,7 @@ impl CachePartition {
     /// Sets the number of buffers, excluding those for incoming data; the read cache evicts the blocks that no longer fit.
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
-        let most = pool.limits.most_buffers(pool.durable.metadata.geometry.block());
+        let most = pool.limits.most_buffers(pool.metadata.geometry().block());
         pool.memory.buffers.set_count(write_buffers + reads, write_buffers, most);
         let capacity = self.cache_capacity(pool.memory.cache.key(), reads);
         pool.memory.cache.set_capacity(capacity, &mut pool.memory.evicted);
@@ -417,7 +417,7 @@ impl CachePartition {
             self.copies.insert(slot, BufferCopy { from, into });
             // None of the old content of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            pool.durable.metadata.io.begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
+            pool.metadata.io_mut().begin(op, 0, 0, [into, from].map(Segment::Buffer), Purpose::CopyBlock(slot));
         }
     }
 
@@ -452,14 +452,14 @@ impl CachePartition {
             fetch.want_blocks(self.read_ghosts.slots(from..to));
         } else {
             let from = before as usize * SEGMENTS / 1000;
-            let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+            let per_leaf = pool.metadata.geometry().summary_leaf_slots();
             fetch.want_digests(self.index_ghosts.slots(from..segment(self.share)), per_leaf);
         }
     }
 
     /// Returns the cache partition and the counts of hits.
     pub(crate) fn status(&self, pool: &Pool, fetch: &CacheWarmup) -> CacheStatus {
-        let block = pool.durable.metadata.geometry.block();
+        let block = pool.metadata.geometry().block();
         CacheStatus {
             shared_bytes: pool.limits.shared_bytes(block),
             index_bytes: pool.hints.index.memory(),

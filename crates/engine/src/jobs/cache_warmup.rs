@@ -108,7 +108,7 @@ impl Job for CacheWarmup {
     fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
         self.is_in_progress()
             && pool.state.phase() == Phase::Serving
-            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
             && !self.is_held_back
             && self.in_flight < AT_ONCE
     }

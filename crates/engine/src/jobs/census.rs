@@ -286,7 +286,7 @@ impl Census {
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
         let (began, seen) = (pool.state.now(), pool.changed_references());
-        self.random.get_or_insert(Random(pool.durable.metadata.page_seed));
+        self.random.get_or_insert(Random(pool.metadata.page_seed()));
         self.in_progress = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
     }
@@ -337,13 +337,13 @@ impl Census {
             counting.pages += 1;
         }
         self.waiting = Some(missing.key);
-        pool.durable.metadata.load(missing, None);
+        pool.metadata.load(missing, None);
     }
 }
 
 impl Counting {
     fn new(pool: &Pool, at: usize) -> Counting {
-        let (volume, geometry) = (&pool.durable.volumes[at], &pool.durable.metadata.geometry);
+        let (volume, geometry) = (&pool.durable.volumes[at], pool.metadata.geometry());
         let leaves = volume.size.div_ceil(geometry.block()).div_ceil(geometry.map_leaf_entries());
         Counting {
             id: volume.id,
@@ -414,7 +414,7 @@ impl Counting {
 
     /// Draws leaves until one exists; returns true if enough have been taken.
     fn draw(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
-        let span = pool.durable.metadata.geometry.fanout().saturating_pow(self.level.into());
+        let span = pool.metadata.geometry().fanout().saturating_pow(self.level.into());
         for _ in 0..DRAWS_AT_ONCE {
             let is_over = self.sums.leaves >= leaves || self.draws >= DRAWS || self.pages >= PAGES;
             if is_over || self.frame.is_empty() {
@@ -504,7 +504,7 @@ impl Job for Census {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
     }
 
     fn step(&mut self, work: &mut JobContext<'_>) {
@@ -554,10 +554,10 @@ fn subtrees_below(
     subtree: u64,
     found: &mut Vec<u64>,
 ) -> Result<(), Missing> {
-    let (root, fanout) = (pool.durable.maps[volume], pool.durable.metadata.geometry.fanout());
+    let (root, fanout) = (pool.durable.maps[volume], pool.metadata.geometry().fanout());
     let place = match level > root.height {
         true => None,
-        false => Some(locate(&mut pool.durable.metadata, Region::Metadata, root, level, subtree)),
+        false => Some(locate(&mut pool.metadata, Region::Metadata, root, level, subtree)),
     };
     let page = match place {
         Some(PageLookup::At(pointer)) => {
@@ -566,7 +566,7 @@ fn subtrees_below(
                 pointer,
                 parent: None,
             };
-            match pool.durable.metadata.pages.get(missing.key) {
+            match pool.metadata.pages_mut().get(missing.key) {
                 None if pool.is_unreadable(&missing) => None,
                 None => return Err(missing),
                 page => page,
@@ -575,8 +575,7 @@ fn subtrees_below(
         Some(PageLookup::Missing(_, missing)) if !pool.is_unreadable(&missing) => return Err(missing),
         _ => None,
     };
-    let span =
-        fanout.saturating_pow((level - 1).into()).saturating_mul(pool.durable.metadata.geometry.map_leaf_entries());
+    let span = fanout.saturating_pow((level - 1).into()).saturating_mul(pool.metadata.geometry().map_leaf_entries());
     let id = pool.durable.volumes[volume].id;
     let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
     let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
@@ -586,7 +585,7 @@ fn subtrees_below(
         let is_buffered = next_buffered == Some(child);
         let has_page = match page {
             Some(page) => {
-                let pointer = Pointer::read(pool.durable.metadata.pages.bytes(page), (child - first) as usize * 16);
+                let pointer = Pointer::read(pool.metadata.pages().bytes(page), (child - first) as usize * 16);
                 !pointer.is_none() && !pointer.is_lost()
             }
             // The root is one level lower.
@@ -604,8 +603,8 @@ fn subtrees_below(
 
 /// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
 fn slots_of_leaf(pool: &mut Pool, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
-    let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
-    let page = match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], leaf) {
+    let per_leaf = pool.metadata.geometry().map_leaf_entries();
+    let page = match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], leaf) {
         Walk::Leaf(page) => Some(page),
         Walk::Absent(_) => None,
         Walk::Missing(missing) if pool.is_unreadable(&missing) => None,

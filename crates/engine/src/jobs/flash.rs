@@ -191,7 +191,7 @@ impl FlashCopies {
             return self.trust(pool);
         }
         let pages = PAGES_AT_ONCE.min(shape.half - within);
-        let length = u64::from(pages) * pool.durable.metadata.geometry.block();
+        let length = u64::from(pages) * pool.metadata.geometry().block();
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
 
@@ -200,7 +200,7 @@ impl FlashCopies {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
         let (half, within) = (page / log.shape.half, page % log.shape.half);
-        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.durable.metadata.geometry.block() as usize)) {
+        for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.metadata.geometry().block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
                 let is_named = head.stamp == found && found.nonce != 0 || pool.mutant(Mutant::AnyStamp);
                 is_named && head.page == number
@@ -278,7 +278,7 @@ impl FlashCopies {
         let records = &self.records[from..self.records.len().min(from + log.shape.per_page())];
         let head = Head { stamp, round: self.round, page: number, first_pages, budget };
         log.write(bytes, &head, records);
-        let block = pool.durable.metadata.geometry.block();
+        let block = pool.metadata.geometry().block();
         if let Some(flash) = pool.flash_mut() {
             flash.counts().log_bytes += block;
         }
@@ -437,7 +437,7 @@ impl FlashCopies {
     fn write_part(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(copy) = &self.copy else { return };
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
-        let length = copy.buffers.len() as u64 * pool.durable.metadata.geometry.block();
+        let length = copy.buffers.len() as u64 * pool.metadata.geometry().block();
         let offset = shape.slot_offset(copy.place, copy.done.into());
         let segments: Vec<Segment> = copy.buffers.iter().copied().map(Segment::Buffer).collect();
         if let Some(flash) = pool.flash_mut() {
@@ -450,7 +450,7 @@ impl FlashCopies {
         let Some(copy) = &mut self.copy else { return };
         copy.done += copy.buffers.len() as u32;
         copy.buffers.drain(..).for_each(|buffer| pool.release_buffer(buffer));
-        let is_all = copy.done == pool.durable.metadata.geometry.slots_per_container;
+        let is_all = copy.done == pool.metadata.geometry().slots_per_container;
         self.at = if is_all { CopyStage::CopySync } else { CopyStage::CopyRead };
         pool.wake();
     }

@@ -150,7 +150,7 @@ impl Gc {
 
     /// Returns true if too few slots have been given back since nothing could be emptied.
     fn rests(&self, pool: &Pool) -> bool {
-        let geometry = &pool.durable.metadata.geometry;
+        let geometry = pool.metadata.geometry();
         let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
         self.rests.is_some_and(|since| pool.durable.space.given_back() < since + freed)
     }
@@ -297,8 +297,7 @@ impl Gc {
         let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
-        self.partition =
-            survey.divide(pool.durable.metadata.geometry.slots_per_container, wanted, pool.may_move(), is_new);
+        self.partition = survey.divide(pool.metadata.geometry().slots_per_container, wanted, pool.may_move(), is_new);
         self.partition.emptied.reverse();
         self.partition.filled.reverse();
         if self.partition.emptied.is_empty() {
@@ -336,7 +335,7 @@ impl Gc {
     /// Clears the list of tried containers when many slots have become free since.
     fn forget_tried(&mut self, pool: &Pool) {
         let given_back = pool.durable.space.given_back();
-        if given_back >= self.tried_since + pool.durable.metadata.geometry.slots() / FORGET_AFTER {
+        if given_back >= self.tried_since + pool.metadata.geometry().slots() / FORGET_AFTER {
             self.tried.clear();
             self.tried_since = given_back;
         }

@@ -143,7 +143,7 @@ impl IndexPrefetch {
 
     /// Queues the page of the last block of each run of hits, once all blocks of a write have been looked up.
     pub(crate) fn want_beside(&mut self, blocks: &[Block], pool: &Pool) {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         for (at, block) in blocks.iter().enumerate() {
             let Lookup::Known(slot) = block.lookup else { continue };
             if blocks.get(at + 1).is_none_or(|next| next.lookup != Lookup::Known(slot + 1)) {
@@ -157,8 +157,7 @@ impl IndexPrefetch {
         if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase() != Phase::Serving {
             return;
         }
-        let is_loading =
-            |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.durable.metadata.pages.is_loading(page));
+        let is_loading = |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.metadata.pages().is_loading(page));
         let mut loading = self.wanted.iter().filter(is_loading).count();
         for _ in 0..self.wanted.len() {
             let Some(mut wanted) = self.wanted.pop_front() else { break };
@@ -169,7 +168,7 @@ impl IndexPrefetch {
                 }
                 Err(_) if wanted.loads == LOADS_EACH => self.done(wanted.leaf, pool.state.now()),
                 Err(missing) => {
-                    if loading < LOADS && !pool.durable.metadata.pages.is_loading(missing.key) {
+                    if loading < LOADS && !pool.metadata.pages().is_loading(missing.key) {
                         pool.load(missing);
                         (wanted.page, wanted.loads) = (Some(missing.key), wanted.loads + 1);
                         self.counts.loads += 1;

@@ -102,15 +102,14 @@ impl Job for IndexRebuild {
     }
 
     fn is_stuck(&self, pool: &Pool) -> bool {
-        self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+        self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
     }
 
     fn step(&mut self, work: &mut CopyContext<'_>) {
         let pool = &mut work.pool;
-        let (visits, reads) = (pool.durable.metadata.page_visits, pool.durable.metadata.io.in_flight());
+        let (visits, reads) = (pool.metadata.page_visits(), pool.metadata.io().in_flight());
         self.fill(pool, if pool.is_at_full_speed(&work.load) { BUDGET } else { 1 });
-        let (visits, reads) =
-            (pool.durable.metadata.page_visits - visits, pool.durable.metadata.io.in_flight() - reads);
+        let (visits, reads) = (pool.metadata.page_visits() - visits, pool.metadata.io().in_flight() - reads);
         pool.counters().rebuild_page_visits += visits;
         pool.counters().rebuild_loads += reads as u64;
     }

@@ -28,7 +28,7 @@ impl Maps {
         let from = self.next.unwrap_or(Key(0));
         pool.durable.volumes.iter().enumerate().find_map(|(at, volume)| {
             let first = Key::new(volume.id, 0);
-            let end = Key(first.0 + volume.size.div_ceil(pool.durable.metadata.geometry.block()));
+            let end = Key(first.0 + volume.size.div_ceil(pool.metadata.geometry().block()));
             let takes_part = pool.volume_index(volume.id).is_some() && takes_part(pool, first);
             (takes_part && from < end).then(|| (at, from.max(first), end))
         })
@@ -39,7 +39,7 @@ impl Maps {
         let from = self.next.unwrap_or(Key(0));
         let (mut done, mut all) = (0u128, 0u128);
         for volume in &pool.durable.volumes {
-            let size = volume.size.div_ceil(pool.durable.metadata.geometry.block());
+            let size = volume.size.div_ceil(pool.metadata.geometry().block());
             let passed = from.0.saturating_sub(Key::new(volume.id, 0).0).min(size);
             (done, all) = (done + u128::from(passed), all + u128::from(size));
         }
@@ -81,14 +81,14 @@ impl Maps {
 
     /// Returns one past the last block of the leaf of this one. Returns `None` if there is nothing to visit; the walk is then past it.
     fn leaf(&mut self, pool: &mut Pool, volume: usize, (key, end): (Key, Key)) -> Result<Option<Key>, Missing> {
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let first = Key::new(key.volume(), 0).0;
         let number = key.lba() / per_leaf;
         let of_leaf = |leaf: u64| Key(first + leaf.saturating_mul(per_leaf).min(1 << (LBA_BITS - 1))).min(end);
-        match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], number) {
+        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], number) {
             Walk::Leaf(_) => Ok(Some(of_leaf(number + 1))),
             Walk::Absent(level) => {
-                let span = pool.durable.metadata.geometry.fanout().saturating_pow(level.into());
+                let span = pool.metadata.geometry().fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
                 // Mappings without a leaf are in the map buffer.
                 let buffered = pool.durable.buffer.next_key(key, stop);
@@ -108,12 +108,12 @@ impl Maps {
 
 /// Returns the number of leaves of a map below the page that is missing for one of them.
 fn leaves_below(pool: &mut Pool, volume: usize, leaf: u64, missing: Missing) -> u64 {
-    let (fanout, height) = (pool.durable.metadata.geometry.fanout(), pool.durable.maps[volume].height);
+    let (fanout, height) = (pool.metadata.geometry().fanout(), pool.durable.maps[volume].height);
     let mut span = 1u64;
     for _ in 0..height {
         let wider = span.saturating_mul(fanout);
         let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
-        match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.maps[volume], last) {
+        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], last) {
             Walk::Missing(other) if other == missing => span = wider,
             _ => break,
         }

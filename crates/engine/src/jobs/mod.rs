@@ -480,7 +480,7 @@ impl Jobs {
     /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
         self.index_rebuild
-            .begin_after_opening(pool.durable.metadata.geometry.summary_leaves(), pool.durable.space.data_used > 0);
+            .begin_after_opening(pool.metadata.geometry().summary_leaves(), pool.durable.space.data_used > 0);
     }
 
     /// Returns the job that fills the index after opening.

@@ -193,7 +193,7 @@ impl Mover {
 
     /// Returns true while the last of the pages that the job requested is being loaded.
     pub(super) fn is_loading(&self, pool: &Pool) -> bool {
-        self.waits_for.is_some_and(|page| pool.durable.metadata.pages.is_loading(page))
+        self.waits_for.is_some_and(|page| pool.metadata.pages().is_loading(page))
     }
 
     /// Begins to load missing pages. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
@@ -202,7 +202,7 @@ impl Mover {
             if pool.durable.failed_pages.contains(&page.key) {
                 return Err(MoveStop::GivenUp);
             }
-            pool.durable.metadata.load(*page, None);
+            pool.metadata.load(*page, None);
         }
         self.waits_for = missing.pages.last().map(|page| page.key);
         if missing.pages.is_empty() { Ok(()) } else { Err(MoveStop::Waits) }
@@ -245,7 +245,7 @@ impl Mover {
             let mut length = 1;
             if let Some(there) = cached[0] {
                 let copy = IoOp::Merge { from: 0, to: 0, zero: false };
-                pool.durable.metadata.io.begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
+                pool.metadata.io_mut().begin(copy, 0, 0, [rest[0].1, there].map(Segment::Buffer), self.job.io(at));
             } else {
                 let is_read_with = |length: usize| {
                     let (block, _) = rest.get(length)?;
@@ -329,7 +329,7 @@ impl Mover {
         let Some(batch) = &mut self.batch else { return };
         batch.at = BatchStage::Write;
         batch.blocks.sort_unstable_by_key(|(block, _)| block.to);
-        let (block, geometry) = (pool.durable.metadata.geometry.block(), pool.durable.metadata.geometry);
+        let (block, geometry) = (pool.metadata.geometry().block(), *pool.metadata.geometry());
         let mut rest = &batch.blocks[..];
         while let Some((first, _)) = rest.first() {
             let follows = |pair: &&[(Moved, BufferId)]| {
@@ -376,7 +376,7 @@ impl Mover {
                     break;
                 }
                 Err(missing) => {
-                    pool.durable.metadata.load(missing, None);
+                    pool.metadata.load(missing, None);
                     break;
                 }
             }
@@ -428,9 +428,9 @@ pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result
 
 /// Reads blocks from their old slots, or writes them to their new ones.
 fn moving_io(pool: &mut Pool, job: JobId, op: IoOp, offset: u64, blocks: &[(Moved, BufferId)], first: usize) {
-    let bytes = blocks.len() as u64 * pool.durable.metadata.geometry.block();
+    let bytes = blocks.len() as u64 * pool.metadata.geometry().block();
     let segments = blocks.iter().map(|&(_, buffer)| Segment::Buffer(buffer));
-    pool.durable.metadata.io.begin(op, offset, bytes, segments, job.io(first));
+    pool.metadata.io_mut().begin(op, offset, bytes, segments, job.io(first));
 }
 
 /// Missing pages that a step has found; they are requested together.

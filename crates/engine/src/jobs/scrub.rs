@@ -186,23 +186,23 @@ fn tree_from(pool: &Pool, number: u32) -> Option<(u32, Root, Option<VolumeId>)> 
 
 fn item_offset(pool: &Pool, target: Target) -> u64 {
     match target {
-        Target::Page(key, _) => pool.durable.metadata.offset(key),
+        Target::Page(key, _) => pool.metadata.offset(key),
         Target::Superblock(place) => {
-            pool.durable.metadata.geometry.superblock_block(place, pool.durable.superblock.epoch)
-                * pool.durable.metadata.geometry.block()
+            pool.metadata.geometry().superblock_block(place, pool.durable.superblock.epoch)
+                * pool.metadata.geometry().block()
         }
     }
 }
 
 fn rewrite_page(pool: &mut Pool, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
-    let Some(page) = pool.durable.metadata.pages.get(key) else { return false };
-    let good = crate::format::bytes::checksum(pool.durable.metadata.page_seed, pool.durable.metadata.pages.bytes(page))
+    let Some(page) = pool.metadata.pages_mut().get(key) else { return false };
+    let good = crate::format::bytes::checksum(pool.metadata.page_seed(), pool.metadata.pages().bytes(page))
         == pointer.checksum;
-    if !good || !pool.durable.metadata.pages.begin_rewriting(page) {
+    if !good || !pool.metadata.pages_mut().begin_rewriting(page) {
         return false;
     }
-    let (offset, block) = (pool.durable.metadata.offset(key), pool.durable.metadata.geometry.block());
-    pool.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+    let (offset, block) = (pool.metadata.offset(key), pool.metadata.geometry().block());
+    pool.metadata.io_mut().begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
     true
 }
 
@@ -215,7 +215,7 @@ impl Scrub {
     /// Returns the state and counts of the scrub in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
-        let all = pool.durable.space.data_used + u64::from(pool.durable.metadata.allocator.used()) + 2;
+        let all = pool.durable.space.data_used + u64::from(pool.metadata.allocator().used()) + 2;
         let in_progress = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
@@ -276,7 +276,7 @@ impl Scrub {
             && !load.out_of_buffers
             && pool.memory.buffers.free() + pool.memory.cache.len() > 0
             && between
-            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
     }
 
     fn begin_batch(&mut self, work: &mut JobContext<'_>) {
@@ -338,11 +338,11 @@ impl Scrub {
 
     /// Makes the scrub wait for a page; returns false if the page has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
-        if pool.durable.failed_pages.contains(&missing.key) || !pool.durable.metadata.is_valid(missing.key) {
+        if pool.durable.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
             return false;
         }
         self.waiting = Some(missing.key);
-        pool.durable.metadata.load(missing, None);
+        pool.metadata.load(missing, None);
         true
     }
 
@@ -360,7 +360,7 @@ impl Scrub {
     }
 
     fn gather_pages(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Gathered {
-        let fanout = pool.durable.metadata.geometry.fanout();
+        let fanout = pool.metadata.geometry().fanout();
         for _ in 0..BUDGET {
             if self.items.len() == PAGES_AT_ONCE {
                 break;
@@ -371,7 +371,7 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            match locate(&mut pool.durable.metadata, region, root, next.level, next.index) {
+            match locate(&mut pool.metadata, region, root, next.level, next.index) {
                 PageLookup::At(pointer) => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
@@ -379,10 +379,8 @@ impl Scrub {
                         _ => "a map that was discarded",
                     };
                     let span = fanout.saturating_pow(next.level.into());
-                    let first = next
-                        .index
-                        .saturating_mul(span)
-                        .saturating_mul(pool.durable.metadata.geometry.map_leaf_entries());
+                    let first =
+                        next.index.saturating_mul(span).saturating_mul(pool.metadata.geometry().map_leaf_entries());
                     let key = PageKey { region, location: pointer.location };
                     let owner = volume.map(|id| (id, first));
                     self.push_item(Target::Page(key, pointer), Damaged::Page(what), owner);
@@ -409,13 +407,13 @@ impl Scrub {
     fn read_item(&mut self, pool: &mut Pool, repairs: &mut Repairs, number: usize) {
         let item = self.items[number];
         if let Target::Page(key, _) = item.target
-            && !pool.durable.metadata.is_valid(key)
+            && !pool.metadata.is_valid(key)
         {
             return self.end_item(pool, repairs, number, Found::Left);
         }
         self.items[number].in_flight = true;
-        let (offset, block) = (item_offset(pool, item.target), pool.durable.metadata.geometry.block());
-        pool.durable.metadata.io.begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
+        let (offset, block) = (item_offset(pool, item.target), pool.metadata.geometry().block());
+        pool.metadata.io_mut().begin(IoOp::ReadPages, offset, block, [], JobId::Scrub.io(number));
     }
 
     /// Handles the completion of an I/O of a page or a superblock.
@@ -430,17 +428,15 @@ impl Scrub {
         let good = match (item.at, item.target, result) {
             (ScrubStage::Write, target, _) => {
                 match (target, segments.first()) {
-                    (Target::Page(key, _), Some(&Segment::Page(page))) => {
-                        pool.durable.metadata.pages.written(key, page)
-                    }
-                    (_, Some(&Segment::Page(page))) => pool.durable.metadata.pages.release(page),
+                    (Target::Page(key, _), Some(&Segment::Page(page))) => pool.metadata.pages_mut().written(key, page),
+                    (_, Some(&Segment::Page(page))) => pool.metadata.pages_mut().release(page),
                     _ => {}
                 }
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == pool.durable.metadata.geometry.block()
-                    && crate::format::bytes::checksum(pool.durable.metadata.page_seed, bytes) == pointer.checksum
+                bytes.len() as u64 == pool.metadata.geometry().block()
+                    && crate::format::bytes::checksum(pool.metadata.page_seed(), bytes) == pointer.checksum
             }
             (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
                 Superblock::decode(bytes) == Ok(pool.durable.superblock)
@@ -531,7 +527,7 @@ impl Scrub {
         let item = *item;
         let repaired = found == Found::Repaired;
         let offset = match item.target {
-            Target::Page(key, _) if !pool.durable.metadata.is_valid(key) => 0,
+            Target::Page(key, _) if !pool.metadata.is_valid(key) => 0,
             target => item_offset(pool, target),
         };
         repairs.note_found(item.what, offset, item.owner, repaired);
@@ -550,16 +546,16 @@ impl Scrub {
 
     /// Returns the slots from `index` to the end of its summary leaf, if all pages that they need are in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let (root, leaf) = (pool.durable.roots[TreeId::Summaries as usize], next.index / per_leaf);
-        let end = ((leaf + 1) * per_leaf).min(pool.durable.metadata.geometry.slots());
-        let missing = match lookup(&mut pool.durable.metadata, Region::Metadata, root, leaf) {
+        let end = ((leaf + 1) * per_leaf).min(pool.metadata.geometry().slots());
+        let missing = match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
                 let ends = [next.index, end - 1];
                 ends.into_iter().find_map(|slot| pool.slot_state(Slot(slot)).err())
             }
             Walk::Absent(level) => {
-                let span = pool.durable.metadata.geometry.fanout().saturating_pow(level.into());
+                let span = pool.metadata.geometry().fanout().saturating_pow(level.into());
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
@@ -577,7 +573,7 @@ impl Scrub {
     fn gather_blocks(&mut self, pool: &mut Pool, load: &LoadSnapshot, next: &mut ScrubRecord) -> Gathered {
         let most = BLOCKS_AT_ONCE.min(pool.limits.buffers as usize / 8).max(1);
         for _ in 0..BUDGET / 8 {
-            if next.index >= pool.durable.metadata.geometry.slots() {
+            if next.index >= pool.metadata.geometry().slots() {
                 return Gathered::All;
             }
             let Some(slots) = self.leaf_of_slots(pool, next) else {
@@ -613,7 +609,7 @@ impl Scrub {
 
     /// Reads the blocks of the batch, with one I/O for consecutive slots.
     fn read_blocks(&mut self, pool: &mut Pool) {
-        let block = pool.durable.metadata.geometry.block();
+        let block = pool.metadata.geometry().block();
         let mut at = 0;
         while let Some(&(first, ..)) = self.blocks.get(at) {
             let follows = |i: usize| {
@@ -622,9 +618,9 @@ impl Scrub {
                     && pool.durable.space.container_of(slot) == pool.durable.space.container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
-            let offset = pool.durable.metadata.geometry.slot_block(first.0) * block;
+            let offset = pool.metadata.geometry().slot_block(first.0) * block;
             let segments = self.blocks[at..at + length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            pool.durable.metadata.io.begin(
+            pool.metadata.io_mut().begin(
                 IoOp::ReadBlocks,
                 offset,
                 length as u64 * block,
@@ -675,9 +671,7 @@ impl Scrub {
     /// Searches the summaries for other slots with the content of lost blocks.
     fn search(&mut self, pool: &mut Pool, repairs: &mut Repairs, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if repairs.damages().lost.is_empty()
-                || next.index >= pool.durable.metadata.geometry.slots()
-                || !pool.may_repair()
+            if repairs.damages().lost.is_empty() || next.index >= pool.metadata.geometry().slots() || !pool.may_repair()
             {
                 return Gathered::All;
             }

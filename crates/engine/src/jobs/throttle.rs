@@ -236,7 +236,7 @@ impl Jobs {
     #[inline]
     pub(super) fn end_bursts(&mut self, pool: &Pool) {
         let is_over = |jobs: &Jobs| {
-            pool.durable.metadata.pages.writes + pool.durable.metadata.pages.background_loads() + jobs.in_flight() == 0
+            pool.metadata.pages().writes() + pool.metadata.pages().background_loads() + jobs.in_flight() == 0
         };
         if self.throttle.in_burst > 0 && is_over(self) {
             self.throttle.end_bursts(pool.state.now(), self.dedup.looked_at());

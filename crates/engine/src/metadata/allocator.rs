@@ -20,10 +20,11 @@ pub(crate) struct MetadataAllocator {
     leaf_bits: u64,
     dirty: Vec<bool>,
     /// Number of blocks with reserved space: the first ones may be written.
-    pub(crate) reserved: u32,
+    reserved: u32,
 }
 
 impl MetadataAllocator {
+    /// Creates the allocator of a region of `blocks` blocks, all of them free. `leaf_bits`: number of blocks that a leaf of its table describes.
     pub(crate) fn new(blocks: u32, leaf_bits: u64) -> MetadataAllocator {
         let leaves = u64::from(blocks).div_ceil(leaf_bits) as usize;
         MetadataAllocator {
@@ -170,6 +171,16 @@ impl MetadataAllocator {
                 }
             }
         }
+    }
+
+    /// Returns the number of blocks with reserved space.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    /// Notes that the host has reserved space for the blocks up to this one.
+    pub(crate) fn note_reserved(&mut self, upto: u32) {
+        self.reserved = self.reserved.max(upto);
     }
 
     /// Returns the bytes of memory of the bitmap.

@@ -95,7 +95,7 @@ pub(crate) struct IoTable {
     on_flash: usize,
     /// Byte offset on the store of its heads, if it has any: the end of the last completed I/O.
     head: u64,
-    pub(crate) effects: VecDeque<Effect>,
+    effects: VecDeque<Effect>,
 }
 
 impl IoTable {
@@ -158,6 +158,21 @@ impl IoTable {
     pub(crate) fn send(&mut self, io: IoId) {
         self.durable_writes += u32::from(self.get(io).op == IoOp::WriteDurable);
         self.effects.push_back(Effect::Io(io));
+    }
+
+    /// Queues an effect for the driver.
+    pub(crate) fn queue(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// Takes the next effect for the driver.
+    pub(crate) fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Returns true if no effect is queued.
+    pub(crate) fn has_no_effect(&self) -> bool {
+        self.effects.is_empty()
     }
 
     /// Notes that the driver has returned an I/O.

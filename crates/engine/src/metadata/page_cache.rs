@@ -86,7 +86,7 @@ pub(crate) struct PageCache {
     filling: bool,
     background_loads: usize,
     /// Number of page writes in flight.
-    pub(crate) writes: usize,
+    writes: usize,
 }
 
 impl PageCache {
@@ -446,6 +446,11 @@ impl PageCache {
     /// Returns the number of private pages, which cannot be dropped, without those being written: for the audit.
     pub(crate) fn private_pages(&self) -> usize {
         self.frames.iter().filter(|frame| frame.state == PageState::Private).count()
+    }
+
+    /// Returns the number of pages whose write is in flight.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes
     }
 
     /// Returns the bytes of memory, pages included.

@@ -26,19 +26,129 @@ pub(crate) const MAX_LEVELS: usize = 9;
 
 /// Metadata of a pool: pages in memory, the allocator of blocks, and the table of I/O. Trees are built on these.
 pub(crate) struct Metadata {
-    pub geometry: Geometry,
-    pub page_seed: u64,
-    pub journal_seed: u64,
-    pub pages: PageCache,
-    pub allocator: MetadataAllocator,
-    pub io: IoTable,
+    geometry: Geometry,
+    page_seed: u64,
+    journal_seed: u64,
+    pub(super) pages: PageCache,
+    pub(super) allocator: MetadataAllocator,
+    pub(super) io: IoTable,
     /// Epoch of pages that are written now.
-    pub epoch: u64,
+    epoch: u64,
     /// Number of pages of trees looked at, see [`crate::Counters`].
-    pub page_visits: u64,
+    page_visits: u64,
 }
 
 impl Metadata {
+    /// Creates the metadata of a pool without pages. `page_seed` and `journal_seed` are the keys of the checksums of pages and of journal records.
+    pub(crate) fn new(geometry: Geometry, pages: u32, page_seed: u64, journal_seed: u64) -> Metadata {
+        Metadata {
+            geometry,
+            page_seed,
+            journal_seed,
+            pages: PageCache::new(pages, geometry.block_size),
+            allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
+            io: IoTable::new(),
+            epoch: 0,
+            page_visits: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Returns the key of the checksums of journal records.
+    pub(crate) fn journal_seed(&self) -> u64 {
+        self.journal_seed
+    }
+
+    /// Sets the key of the checksums of journal records: the pool has a new owner.
+    pub(crate) fn set_journal_seed(&mut self, seed: u64) {
+        self.journal_seed = seed;
+    }
+
+    /// Returns the key of the checksums of pages.
+    #[inline]
+    pub(crate) fn page_seed(&self) -> u64 {
+        self.page_seed
+    }
+
+    /// Returns the epoch of pages that are written now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Gives the pages written from now on a newer epoch.
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
+        assert!(epoch >= self.epoch, "epochs of pages only rise");
+        self.epoch = epoch;
+    }
+
+    /// Returns the number of pages of trees looked at.
+    pub(crate) fn page_visits(&self) -> u64 {
+        self.page_visits
+    }
+
+    /// Returns the pages in memory.
+    #[inline]
+    pub(crate) fn pages(&self) -> &PageCache {
+        &self.pages
+    }
+
+    #[inline]
+    pub(crate) fn pages_mut(&mut self) -> &mut PageCache {
+        &mut self.pages
+    }
+
+    /// Returns the allocator of metadata blocks.
+    #[inline]
+    pub(crate) fn allocator(&self) -> &MetadataAllocator {
+        &self.allocator
+    }
+
+    /// Returns the table of I/O.
+    #[inline]
+    pub(crate) fn io(&self) -> &IoTable {
+        &self.io
+    }
+
+    #[inline]
+    pub(crate) fn io_mut(&mut self) -> &mut IoTable {
+        &mut self.io
+    }
+
+    /// Puts another geometry in place, for as long as a question about it takes. Returns the present one.
+    pub(crate) fn replace_geometry(&mut self, geometry: Geometry) -> Geometry {
+        core::mem::replace(&mut self.geometry, geometry)
+    }
+
+    /// Grows to a geometry with more metadata blocks.
+    pub(crate) fn grow(&mut self, geometry: Geometry) {
+        self.allocator.grow(geometry.metadata_blocks);
+        self.geometry = geometry;
+    }
+
+    /// Notes that the host has reserved space for the metadata blocks up to this one.
+    pub(crate) fn note_reserved(&mut self, upto: u32) {
+        self.allocator.note_reserved(upto);
+    }
+
+    /// Writes a leaf of the allocator's table to a page in memory.
+    pub(crate) fn write_allocator_leaf(&mut self, leaf: u64, page: PageId) {
+        self.allocator.write_leaf(leaf, self.pages.bytes_mut(page));
+    }
+
+    /// Reads a leaf of the allocator's table from a page in memory.
+    pub(crate) fn read_allocator_leaf(&mut self, leaf: u64, page: PageId) {
+        self.allocator.read_leaf(leaf, self.pages.bytes(page));
+    }
+
+    /// Frees a page of metadata once the checkpoint in progress is durable: no tree will have it then.
+    pub(crate) fn free_later(&mut self, location: u32) {
+        self.allocator.free_later(location);
+    }
+
     /// Returns the byte offset of a page on the store. A null or invalid pointer refers to the first block, which is no page: its content never passes for one.
     pub(crate) fn offset(&self, key: PageKey) -> u64 {
         if !self.is_valid(key) {

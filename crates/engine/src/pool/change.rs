@@ -132,7 +132,7 @@ impl Pool {
 
     /// Returns the most subtrees that clearing the blocks from `start` up to `stop` can cut off a map.
     pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let per_leaf = geometry.map_leaf_entries();
         let Ok(at) = self.durable.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
         let reach = geometry.fanout().saturating_pow(self.durable.maps[at].height.into());
@@ -146,7 +146,7 @@ impl Pool {
 
     /// Returns the most slots that clearing the blocks from `start` up to `stop` can release in leaves that it covers in part, and in the map buffer.
     pub(crate) fn releases(&self, start: Key, stop: Key) -> u64 {
-        let per_leaf = self.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = self.metadata.geometry().map_leaf_entries();
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let in_leaves = if first >= end {
             return 0;

@@ -81,15 +81,15 @@ impl Pool {
 
     /// Writes a superblock to the given places. Returns `None` if no page is free.
     pub(crate) fn submit_superblock(&mut self, next: &Superblock, places: &[usize], purpose: Purpose) -> Option<()> {
-        if self.durable.metadata.pages.available() < places.len() {
+        if self.metadata.pages().available() < places.len() {
             return None;
         }
-        let block = self.durable.metadata.geometry.block();
+        let block = self.metadata.geometry().block();
         for &place in places {
-            let page = self.durable.metadata.pages.allocate()?;
-            next.encode(self.durable.metadata.pages.bytes_mut(page));
-            let offset = self.durable.metadata.geometry.superblock_block(place, next.epoch) * block;
-            self.durable.metadata.io.begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
+            let page = self.metadata.pages_mut().allocate()?;
+            next.encode(self.metadata.pages_mut().bytes_mut(page));
+            let offset = self.metadata.geometry().superblock_block(place, next.epoch) * block;
+            self.metadata.io_mut().begin(IoOp::Write, offset, block, [Segment::Page(page)], purpose);
         }
         Some(())
     }

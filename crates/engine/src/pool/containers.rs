@@ -13,7 +13,7 @@ use crate::space::{RESERVE_CONTAINERS, SlotState};
 impl Pool {
     /// Returns the number of slots that are kept ready for the next writes.
     fn slots_ahead(&self) -> u64 {
-        2 * u64::from(self.durable.metadata.geometry.piece_blocks) + 2
+        2 * u64::from(self.metadata.geometry().piece_blocks) + 2
     }
 
     /// Opens containers ahead of the allocator, which needs their part of the space map. Returns true if one was opened.
@@ -45,7 +45,7 @@ impl Pool {
             Ok(()) => self.forget_wrapped(),
             Err(missing) if self.durable.failed_pages.contains(&missing.key) => self.durable.space.exclude(container),
             Err(missing) => {
-                self.durable.metadata.load(missing, None);
+                self.metadata.load(missing, None);
                 return None;
             }
         }
@@ -54,7 +54,7 @@ impl Pool {
 
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32, sequential: bool) -> Result<(), Missing> {
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry().space_leaf_slots();
         let root = self.durable.roots[TreeId::SpaceMap as usize];
         let slots = self.durable.space.slots_of(container);
         let mut free = core::mem::take(&mut self.durable.free_slots);
@@ -63,9 +63,9 @@ impl Pool {
             && next < slots.end
         {
             let end = slots.end.min((next / per_leaf + 1) * per_leaf);
-            match lookup(&mut self.durable.metadata, Region::Metadata, root, next / per_leaf) {
+            match lookup(&mut self.metadata, Region::Metadata, root, next / per_leaf) {
                 Walk::Leaf(page) => {
-                    let page = self.durable.metadata.pages.bytes(page);
+                    let page = self.metadata.pages().bytes(page);
                     let is_free = |slot| SlotState::read(page, slot % per_leaf) == SlotState::Free;
                     free.extend((next..end).map(is_free));
                 }
@@ -117,17 +117,17 @@ impl Pool {
         if self.durable.reserving || self.state.host_full() {
             return;
         }
-        let per_container = u64::from(self.durable.metadata.geometry.slots_per_container);
+        let per_container = u64::from(self.metadata.geometry().slots_per_container);
         let mut ahead = (4 * per_container).max(self.slots_ahead());
         if core::mem::take(&mut self.durable.wants_fresh) {
             ahead = u64::MAX;
         }
         if let Some((first, count)) = self.durable.space.to_reserve(ahead, self.durable.reserve_at_once) {
-            let bytes = per_container * self.durable.metadata.geometry.block();
-            let (block, together) = self.durable.metadata.geometry.container_run(first);
-            let (offset, count) = (block * self.durable.metadata.geometry.block(), count.min(together));
+            let bytes = per_container * self.metadata.geometry().block();
+            let (block, together) = self.metadata.geometry().container_run(first);
+            let (offset, count) = (block * self.metadata.geometry().block(), count.min(together));
             let purpose = Purpose::ReserveContainers(count);
-            self.durable.metadata.io.begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.metadata.io_mut().begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
             self.durable.reserving = true;
         }
     }

@@ -38,13 +38,12 @@ impl Pool {
 
     /// Returns the digest in a slot's summary, and the block that the slot was first written for.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
-        let per_leaf = self.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = self.metadata.geometry().summary_leaf_slots();
         let root = self.durable.roots[TreeId::Summaries as usize];
-        match lookup(&mut self.durable.metadata, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(Some(read_summary(
-                self.durable.metadata.pages.bytes(page),
-                (slot.0 % per_leaf * SUMMARY_BYTES) as usize,
-            ))),
+        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                Ok(Some(read_summary(self.metadata.pages().bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
+            }
             Walk::Absent(_) => Ok(None),
             Walk::Missing(missing) => Err(missing),
         }
@@ -96,21 +95,17 @@ impl Pool {
         leaf: u64,
         mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest, Key),
     ) -> Result<u64, Missing> {
-        let geometry = self.durable.metadata.geometry;
-        let page = match lookup(
-            &mut self.durable.metadata,
-            Region::Metadata,
-            self.durable.roots[TreeId::Summaries as usize],
-            leaf,
-        ) {
-            Walk::Leaf(page) => page,
-            Walk::Absent(level) => {
-                let span = geometry.fanout().saturating_pow(level.into());
-                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
-            }
-            Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
-            Walk::Missing(missing) => return Err(missing),
-        };
+        let geometry = *self.metadata.geometry();
+        let page =
+            match lookup(&mut self.metadata, Region::Metadata, self.durable.roots[TreeId::Summaries as usize], leaf) {
+                Walk::Leaf(page) => page,
+                Walk::Absent(level) => {
+                    let span = geometry.fanout().saturating_pow(level.into());
+                    return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+                }
+                Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
+                Walk::Missing(missing) => return Err(missing),
+            };
         let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
@@ -129,7 +124,7 @@ impl Pool {
                 continue;
             };
             let at = ((slot.0 - slots.start) * SUMMARY_BYTES) as usize;
-            let (digest, owner) = read_summary(self.durable.metadata.pages.bytes(page), at);
+            let (digest, owner) = read_summary(self.metadata.pages().bytes(page), at);
             if self.copied_from(owner).is_none() || self.mutant(Mutant::CopyForData) {
                 visit(self, slot, state, digest, owner);
             }
@@ -142,16 +137,14 @@ impl Pool {
     pub(crate) fn continues(&self, first: Slot, length: usize, slot: Slot) -> bool {
         length < RUN_BLOCKS
             && slot.0 == first.0 + length as u64
-            && self.slot_offset(slot)
-                == self.slot_offset(first) + length as u64 * self.durable.metadata.geometry.block()
+            && self.slot_offset(slot) == self.slot_offset(first) + length as u64 * self.metadata.geometry().block()
             && self.durable.space.container_of(first) == self.durable.space.container_of(slot)
     }
 
     /// Returns the byte offset on the store of a slot's content: in the slot, or in the journal that inlined it.
     pub(crate) fn slot_offset(&self, slot: Slot) -> u64 {
         let inlined = self.durable.in_journal.get(&slot).copied();
-        inlined.unwrap_or_else(|| self.durable.metadata.geometry.slot_block(slot.0))
-            * self.durable.metadata.geometry.block()
+        inlined.unwrap_or_else(|| self.metadata.geometry().slot_block(slot.0)) * self.metadata.geometry().block()
     }
 
     /// Returns the part of a digest that sharing compares.
@@ -178,10 +171,10 @@ impl Pool {
         {
             return Ok(state);
         }
-        let per_leaf = self.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = self.metadata.geometry().space_leaf_slots();
         let root = self.durable.roots[TreeId::SpaceMap as usize];
-        match last.lookup(&mut self.durable.metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(SlotState::read(self.durable.metadata.pages.bytes(page), slot.0 % per_leaf)),
+        match last.lookup(&mut self.metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => Ok(SlotState::read(self.metadata.pages().bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
             Walk::Missing(missing) => Err(missing),
         }

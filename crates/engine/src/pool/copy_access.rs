@@ -48,7 +48,7 @@ impl<'a> CopyAccess<'a> {
 
     /// Loads a page of the metadata, on behalf of no request.
     pub(crate) fn load(&mut self, missing: Missing) {
-        self.pool.durable.metadata.load(missing, None);
+        self.pool.metadata.load(missing, None);
     }
 
     /// Returns the counters, which say nothing of the content.
@@ -76,9 +76,9 @@ impl<'a> CopyAccess<'a> {
 
     /// Reads consecutive slots from the store into these buffers.
     pub(crate) fn read_slots(&mut self, first: Slot, buffers: &[BufferId], purpose: Purpose) {
-        let (offset, block) = (self.pool.slot_offset(first), self.pool.durable.metadata.geometry.block());
+        let (offset, block) = (self.pool.slot_offset(first), self.pool.metadata.geometry().block());
         let segments = buffers.iter().copied().map(Segment::Buffer);
-        self.pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, block * buffers.len() as u64, segments, purpose);
+        self.pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, block * buffers.len() as u64, segments, purpose);
     }
 
     // ---- buffers and the read cache ----
@@ -154,17 +154,17 @@ impl<'a> CopyAccess<'a> {
         segments: &[Segment],
         purpose: Purpose,
     ) {
-        self.pool.durable.metadata.io.begin_on_flash(op, offset, length, segments.iter().copied(), purpose);
+        self.pool.metadata.io_mut().begin_on_flash(op, offset, length, segments.iter().copied(), purpose);
     }
 
     /// Takes a page of memory that holds no page of the metadata; `None` if none is free.
     pub(crate) fn free_page(&mut self) -> Option<(PageId, &mut [u8])> {
-        let page = self.pool.durable.metadata.pages.allocate()?;
-        Some((page, self.pool.durable.metadata.pages.bytes_mut(page)))
+        let page = self.pool.metadata.pages_mut().allocate()?;
+        Some((page, self.pool.metadata.pages_mut().bytes_mut(page)))
     }
 
     /// Releases such a page.
     pub(crate) fn release_page(&mut self, page: PageId) {
-        self.pool.durable.metadata.pages.release(page);
+        self.pool.metadata.pages_mut().release(page);
     }
 }

@@ -162,7 +162,7 @@ impl Pool {
         if self.is_index_page(pointer.location) && level > 0 {
             match self.metadata_page(pointer) {
                 Ok(page) => {
-                    let pointers = self.durable.metadata.pages.bytes(page).chunks_exact(16);
+                    let pointers = self.metadata.pages().bytes(page).chunks_exact(16);
                     children.extend(pointers.map(|child| Pointer::read(child, 0)));
                 }
                 Err(Stop::Missing(missing)) if self.durable.failed_pages.contains(&missing.key) => {
@@ -187,12 +187,12 @@ impl Pool {
 
     fn is_index_page(&self, location: u32) -> bool {
         let key = crate::metadata::page_cache::PageKey { region: Region::Metadata, location };
-        self.durable.metadata.is_valid(key) && self.durable.metadata.allocator.is_used(location)
+        self.metadata.is_valid(key) && self.metadata.allocator().is_used(location)
     }
 
     pub(crate) fn free_index_page(&mut self, location: u32) {
         if self.is_index_page(location) {
-            self.durable.metadata.allocator.free_later(location);
+            self.metadata.free_later(location);
         }
     }
 }
@@ -201,7 +201,7 @@ impl Pool {
     /// Decides at the beginning of a checkpoint if there is to be an index. Discards one that is unwanted or outgrown, and begins a wanted one.
     pub(crate) fn review_disk_index(&mut self) {
         let wanted = self.disk_index_is_wanted() && !core::mem::take(&mut self.hints.disk_index.gives_up);
-        let geometry = self.durable.metadata.geometry;
+        let geometry = *self.metadata.geometry();
         let record = self.hints.disk_index.record;
         if !wanted || record.is_on() && is_outgrown(&geometry, record.buckets) {
             self.cut_disk_index_off();
@@ -244,7 +244,7 @@ impl Pool {
         let is_built = index.record.is_complete() || index.record.is_behind();
         index.record.is_on()
             && (!is_built && self.is_any_looking()
-                || is_outgrown(&self.durable.metadata.geometry, index.record.buckets)
+                || is_outgrown(self.metadata.geometry(), index.record.buckets)
                 || !index.unreadable.is_empty())
     }
 }

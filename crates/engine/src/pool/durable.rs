@@ -16,7 +16,6 @@ use crate::format::superblock::{Root, Superblock, TREES};
 use crate::format::volume::Volume;
 use crate::journal::Journal;
 use crate::locality_map::NearMap;
-use crate::metadata::tree::Metadata;
 use crate::pool::growth::{Growing, Offer};
 use crate::pool::held::Counted;
 use crate::pool::metadata_reservation::MetadataReservation;
@@ -33,7 +32,6 @@ pub(crate) struct Durable {
     pub(crate) superblock_submitted: u64,
     /// Newest superblock that is durable in both places.
     pub(crate) superblock: Superblock,
-    pub(crate) metadata: Metadata,
     pub(crate) roots: [Root; TREES],
     pub(crate) volumes: Vec<Volume>,
     /// Map roots, in the order of `volumes`.

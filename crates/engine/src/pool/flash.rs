@@ -251,7 +251,7 @@ impl Pool {
     /// copies are trusted. Each flash of an opening gets another nonce.
     pub(crate) fn set_flash(&mut self, parameters: FlashParameters) {
         let FlashParameters { blocks, most_places, nonce, rules } = parameters;
-        let geometry = self.durable.metadata.geometry;
+        let geometry = *self.metadata.geometry();
         let Some(shape) = Shape::new(blocks, most_places, &geometry) else { return };
         let bytes = u64::from(geometry.slots_per_container) * geometry.block();
         let most = u64::from(u16::MAX);
@@ -263,11 +263,7 @@ impl Pool {
         let none = Stamp { epoch: 0, nonce: 0 };
         self.durable.space.watch();
         self.hints.flash = Some(Box::new(Flash {
-            log: LogOwner {
-                id: self.durable.superblock.parameters.id,
-                secret: self.durable.metadata.journal_seed,
-                shape,
-            },
+            log: LogOwner { id: self.durable.superblock.parameters.id, secret: self.metadata.journal_seed(), shape },
             stamp: Stamp { nonce, epoch: self.durable.superblock.seal_epoch },
             found: none,
             admission: Admission::new(rules, geometry.containers, shape.places, bytes),
@@ -319,7 +315,7 @@ impl Pool {
                 return None;
             }
             // Missing pages are loaded for the next offer.
-            self.files_in(victim).map_err(|missing| self.durable.metadata.load(missing, None)).ok()
+            self.files_in(victim).map_err(|missing| self.metadata.load(missing, None)).ok()
         });
         self.hints.flash = Some(flash);
         match verdict {
@@ -331,13 +327,13 @@ impl Pool {
     /// Returns the number of files that use a container after deduplication, as far as a block device can tell: the largest reference count of its slots. 1 if
     /// no slot is shared. The counts are those of the newest merge; unreadable ones count as not shared.
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
-        let per_leaf = self.durable.metadata.geometry.block() / 4;
+        let per_leaf = self.metadata.geometry().block() / 4;
         let slots = self.durable.space.slots_of(container);
         let root = self.durable.roots[TreeId::Counts as usize];
         let mut most = 1;
         for leaf in slots.start / per_leaf..slots.end.div_ceil(per_leaf) {
-            let page = match lookup(&mut self.durable.metadata, Region::Metadata, root, leaf) {
-                Walk::Leaf(page) => self.durable.metadata.pages.bytes(page),
+            let page = match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
+                Walk::Leaf(page) => self.metadata.pages().bytes(page),
                 Walk::Absent(_) => continue,
                 Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => continue,
                 Walk::Missing(missing) => return Err(missing),
@@ -494,7 +490,7 @@ impl Pool {
                 Ok(digest) => digest,
                 Err(missing) => {
                     if !self.durable.failed_pages.contains(&missing.key) {
-                        self.durable.metadata.load(missing, None);
+                        self.metadata.load(missing, None);
                     }
                     if let Some(flash) = &mut self.hints.flash {
                         flash.status.unproven_blocks += 1;
@@ -536,7 +532,7 @@ impl Pool {
     /// Makes space for the containers of a grown pool.
     pub(crate) fn grow_flash(&mut self) {
         if let Some(flash) = &mut self.hints.flash {
-            flash.admission.grow(self.durable.metadata.geometry.containers);
+            flash.admission.grow(self.metadata.geometry().containers);
         }
     }
 }

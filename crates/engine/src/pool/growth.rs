@@ -68,13 +68,13 @@ impl Pool {
 
     fn begin_growth(&mut self, grown: Geometry) {
         let meta_map = grown.segments().last().map(|last| last.meta_map);
-        let is_new = grown.metadata_blocks > self.durable.metadata.geometry.metadata_blocks;
+        let is_new = grown.metadata_blocks > self.metadata.geometry().metadata_blocks;
         self.wake();
         self.durable.growth_offer.is_awaited = false;
         match meta_map.filter(|meta_map| is_new && meta_map.count > 0) {
             Some(meta_map) => {
                 let block = grown.block();
-                self.durable.metadata.io.begin(
+                self.metadata.io_mut().begin(
                     IoOp::Reserve,
                     meta_map.block * block,
                     meta_map.count * block,
@@ -103,8 +103,7 @@ impl Pool {
 
     /// Puts a geometry into force: a superblock with it is durable in both places.
     pub(crate) fn grow_to(&mut self, grown: Geometry) {
-        self.durable.metadata.geometry = grown;
-        self.durable.metadata.allocator.grow(grown.metadata_blocks);
+        self.metadata.grow(grown);
         self.durable.space.grow(&grown);
         self.grow_flash();
         self.hints.index.widen(grown.slots());
@@ -118,9 +117,9 @@ impl Pool {
     /// Continues a growth to `capacity` and `metadata` as far as possible. Returns its result, once there is one.
     pub(crate) fn step_growth(&mut self, capacity: u64, metadata: u64) -> Option<Result<(), ControlError>> {
         match self.durable.growing {
-            None => match self.durable.metadata.geometry.grown_with(capacity, metadata) {
+            None => match self.metadata.geometry().grown_with(capacity, metadata) {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
-                Ok(grown) if grown == self.durable.metadata.geometry => Some(Ok(())),
+                Ok(grown) if grown == *self.metadata.geometry() => Some(Ok(())),
                 // The pages that the checkpoint holds temporarily come back when it ends.
                 Ok(_) if self.checkpoint.in_progress.is_some() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),

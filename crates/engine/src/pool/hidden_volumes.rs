@@ -44,7 +44,7 @@ impl Pool {
 
     /// Returns the number of slots that hidden volumes leave free: one in N.
     pub(crate) fn slots_to_spare(&self, one_in: u64) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         geometry.spare_slots() + geometry.slots() / one_in
     }
 
@@ -52,7 +52,7 @@ impl Pool {
     pub(crate) fn copy_of(&mut self, slot: Slot) -> Result<Option<Slot>, Missing> {
         let Some(at) = self.copies_volume() else { return Ok(None) };
         let volume = &self.durable.volumes[at];
-        if slot.0 >= volume.size / self.durable.metadata.geometry.block() {
+        if slot.0 >= volume.size / self.metadata.geometry().block() {
             return Ok(None);
         }
         match self.map_entry(at, Key::new(volume.id, slot.0)) {
@@ -91,13 +91,12 @@ impl Pool {
             SlotState::Single => return Ok(1),
             SlotState::Free | SlotState::Held => return Ok(0),
         }
-        let per_leaf = self.durable.metadata.geometry.block() / 4;
+        let per_leaf = self.metadata.geometry().block() / 4;
         let root = self.durable.roots[TreeId::Counts as usize];
-        match lookup(&mut self.durable.metadata, Region::Metadata, root, slot.0 / per_leaf) {
-            Walk::Leaf(page) => Ok(crate::format::bytes::u32_at(
-                self.durable.metadata.pages.bytes(page),
-                (slot.0 % per_leaf * 4) as usize,
-            )),
+        match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
+            Walk::Leaf(page) => {
+                Ok(crate::format::bytes::u32_at(self.metadata.pages().bytes(page), (slot.0 % per_leaf * 4) as usize))
+            }
             Walk::Absent(_) => Ok(0),
             Walk::Missing(missing) => Err(missing),
         }
@@ -106,7 +105,7 @@ impl Pool {
     /// Gives back all blocks of the hidden volume at this index of the list. Returns false if there is no space for the clear.
     pub(crate) fn clear_hidden(&mut self, at: usize, load: &LoadSnapshot) -> bool {
         let volume = &self.durable.volumes[at];
-        let end = volume.size / self.durable.metadata.geometry.block();
+        let end = volume.size / self.metadata.geometry().block();
         let (start, stop) = (Key::new(volume.id, 0), Key::new(volume.id, end));
         let cleared = self.cleared(start, stop);
         if !matches!(self.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
@@ -137,10 +136,10 @@ impl Pool {
         let find = |keeps| {
             let found =
                 self.durable.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| (volume.id, volume.size / self.durable.metadata.geometry.block()))
+            found.map(|volume| (volume.id, volume.size / self.metadata.geometry().block()))
         };
         let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
         self.durable.copies = copies.map(|(id, _)| id);
-        self.hints.replicas.set_volume(replicas, self.durable.metadata.geometry.slots_per_container);
+        self.hints.replicas.set_volume(replicas, self.metadata.geometry().slots_per_container);
     }
 }

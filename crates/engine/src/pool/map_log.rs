@@ -6,7 +6,7 @@ use crate::block_map::map_buffer::RECORD_BYTES;
 impl Pool {
     /// Returns the number of records in a leaf of the log.
     pub(crate) fn records_per_leaf(&self) -> u64 {
-        self.durable.metadata.geometry.block() / RECORD_BYTES as u64
+        self.metadata.geometry().block() / RECORD_BYTES as u64
     }
 
     /// Returns the largest number of log leaves that a checkpoint can write with N new mappings in the buffer.

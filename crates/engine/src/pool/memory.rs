@@ -82,7 +82,7 @@ impl Pool {
 
     /// Sets the key by which the read cache finds blocks from now on.
     pub(crate) fn set_cache_key(&mut self, key: CacheKey) {
-        self.memory.cache.set_key(key, self.limits.most_buffers(self.durable.metadata.geometry.block()) as usize);
+        self.memory.cache.set_key(key, self.limits.most_buffers(self.metadata.geometry().block()) as usize);
     }
 
     /// Releases the buffers that the read cache evicted.

@@ -235,14 +235,14 @@ impl Pool {
             clears: delta.clears.len() as u64 + more.clears,
             new_slots: slots + more.new_slots,
             slots: slots + points + more.slots,
-            cuts: delta.cuts + delta.releases / self.durable.metadata.geometry.map_leaf_entries() + more.cuts,
+            cuts: delta.cuts + delta.releases / self.metadata.geometry().map_leaf_entries() + more.cuts,
             points: points + more.points,
         }
     }
 
     /// Counts the requested changes, without a delta.
     fn merging_alone(&self, asked: &Asked) -> Merged {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let more = asked.changes as u64;
         let cleared = asked.cleared.unwrap_or(Cleared { cuts: 0, releases: 0 });
         Merged {
@@ -258,7 +258,7 @@ impl Pool {
 
     /// Returns the most pages that a checkpoint takes to merge these changes and to walk `walked` pages of cut-off subtrees.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let capacity = self.map_capacity();
         let mut pages = if merged.paths[0] > 0 { self.durable.reservation.raised } else { 0 };
         for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
@@ -282,7 +282,7 @@ impl Pool {
 
     /// Returns the most pages of the volume table and the discard list, which are written as a whole.
     fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
         let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts + cuts + grows + 1;
@@ -305,7 +305,7 @@ impl Pool {
 
     /// Returns the most pages written by changing `changed` leaves of a tree that has `leaves` leaves.
     fn tree_pages(&self, tree: TreeId, changed: u64, leaves: u64) -> u64 {
-        let fanout = self.durable.metadata.geometry.fanout();
+        let fanout = self.metadata.geometry().fanout();
         let (mut pages, mut level, mut height) = (changed.min(leaves), leaves, 0);
         while level > 1 {
             level = level.div_ceil(fanout);
@@ -318,7 +318,7 @@ impl Pool {
 
     /// Returns the number of all pages that the maps can have, by level.
     fn map_capacity(&self) -> PagesByLevel {
-        let fanout = self.durable.metadata.geometry.fanout();
+        let fanout = self.metadata.geometry().fanout();
         let mut pages = [0; LEVELS];
         for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
             let mut level = self.leaves_of(volume);
@@ -332,12 +332,12 @@ impl Pool {
 
     /// Returns the most leaves of a volume's map. After a shrink, the map may still be as large as the volume was before.
     fn leaves_of(&self, volume: &Volume) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
     }
 
     fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
-        height_for(self.leaves_of(volume), self.durable.metadata.geometry.fanout()).max(root.height)
+        height_for(self.leaves_of(volume), self.metadata.geometry().fanout()).max(root.height)
     }
 
     /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
@@ -358,7 +358,7 @@ impl Pool {
 
     /// Recounts the parts that stay the same while blocks are written. Callers run it after volumes, deltas or the map buffer have changed as a whole.
     pub(crate) fn review_space(&mut self) {
-        let geometry = self.durable.metadata.geometry;
+        let geometry = *self.metadata.geometry();
         let (mut highest, mut raised) = (0, 0);
         for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
             let height = self.height_of(volume, root);
@@ -399,8 +399,9 @@ impl Pool {
         match who {
             MetadataUser::Clear => reserve,
             MetadataUser::Overwrite => reserve + for_clear,
-            MetadataUser::New => (reserve + for_clear + for_overwrite)
-                .max(u64::from(self.durable.metadata.geometry.metadata_blocks) / 64),
+            MetadataUser::New => {
+                (reserve + for_clear + for_overwrite).max(u64::from(self.metadata.geometry().metadata_blocks) / 64)
+            }
         }
     }
 
@@ -411,26 +412,26 @@ impl Pool {
 
     pub(crate) fn left_of(&self, in_progress: &CheckpointProgress) -> u64 {
         (in_progress.promised + in_progress.index_pages as u64)
-            .saturating_sub(self.durable.metadata.allocator.taken() - in_progress.taken_before)
+            .saturating_sub(self.metadata.allocator().taken() - in_progress.taken_before)
     }
 
     /// Returns true if there is space for a volume of `leaves` leaves, or for one to grow to that size. A later clear of it must find space.
     pub(crate) fn has_metadata_for_volume(&self, leaves: u64) -> bool {
-        let levels = u64::from(height_for(leaves, self.durable.metadata.geometry.fanout())) + 1;
+        let levels = u64::from(height_for(leaves, self.metadata.geometry().fanout())) + 1;
         let more = levels.saturating_sub(self.durable.reservation.levels) * 8 + SLACK;
-        self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.durable.metadata.allocator.free())
+        self.kept_from(MetadataUser::Overwrite) + more <= u64::from(self.metadata.allocator().free())
     }
 
     /// Returns true if a grown pool, with its longer tables, still has the space that is reserved for trims. No checkpoint may be in progress.
     pub(crate) fn has_metadata_when_grown(&mut self, grown: Geometry) -> bool {
-        let more = grown.metadata_blocks - self.durable.metadata.geometry.metadata_blocks;
-        let now = core::mem::replace(&mut self.durable.metadata.geometry, grown);
+        let more = grown.metadata_blocks - self.metadata.geometry().metadata_blocks;
+        let now = self.metadata.replace_geometry(grown);
         self.review_space();
         let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
         let kept = empty + self.kept_from(MetadataUser::Overwrite);
-        self.durable.metadata.geometry = now;
+        self.metadata.replace_geometry(now);
         self.review_space();
-        kept <= u64::from(self.durable.metadata.allocator.free()) + u64::from(more)
+        kept <= u64::from(self.metadata.allocator().free()) + u64::from(more)
     }
 
     /// Remembers until the pool has grown that a write of new blocks was refused because the pool is full in this respect.
@@ -444,7 +445,7 @@ impl Pool {
         if !matches!(self.state.phase(), Phase::Serving | Phase::Closing) || self.state.read_only() {
             return None;
         }
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let blocks = geometry.piece_blocks as usize + 1;
         let asked = Asked::together(blocks, blocks as u64 / geometry.map_leaf_entries() + 2);
         // A refusal stands until there is space; no client has to retry to find out.
@@ -462,7 +463,7 @@ impl Pool {
 
     /// Returns true if maps are short of pages: less than an eighth of the metadata is left for new blocks.
     pub(crate) fn is_metadata_short(&self) -> bool {
-        self.unclaimed_metadata() < u64::from(self.durable.metadata.geometry.metadata_blocks) / 8
+        self.unclaimed_metadata() < u64::from(self.metadata.geometry().metadata_blocks) / 8
     }
 
     // ---- checkpoints ----
@@ -479,15 +480,15 @@ impl Pool {
     /// Returns the number of cut-off pages that a checkpoint walks, if it takes `taken` pages without them. Half of the remaining free pages must hold the
     /// counts and states of the slots that the walk releases. At least one.
     fn discard_budget(&self, taken: u64) -> u32 {
-        let each = 2 * self.durable.metadata.geometry.map_leaf_entries();
-        let free = u64::from(self.durable.metadata.allocator.free()).saturating_sub(taken);
+        let each = 2 * self.metadata.geometry().map_leaf_entries();
+        let free = u64::from(self.metadata.allocator().free()).saturating_sub(taken);
         ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
     }
 
     /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks `walked` cut-off pages. With `kept`, all new mappings stay in the
     /// map buffer, and the pages of its log for `kept` mappings are added.
     pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
-        let mut paths = Paths::new(&self.durable.metadata.geometry);
+        let mut paths = Paths::new(self.metadata.geometry());
         leaves.for_each(|first| paths.note(first));
         let merged = self.merging(&self.durable.frozen, paths.pages, &Asked::nothing());
         let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
@@ -500,13 +501,12 @@ impl Pool {
 
     /// Returns true if the leaves of all new mappings find no space: the journal comes from a server that had more space, or counted less.
     pub(crate) fn lacks_space_for_leaves(&self, in_progress: &CheckpointProgress) -> bool {
-        in_progress.promised > u64::from(self.durable.metadata.allocator.free())
-            && !self.mutant(Mutant::SpaceCountedLow)
+        in_progress.promised > u64::from(self.metadata.allocator().free()) && !self.mutant(Mutant::SpaceCountedLow)
     }
 
     /// Checks at the end of a checkpoint if it has taken more pages than promised, and remembers the largest excess.
     pub(crate) fn note_taken(&mut self, in_progress: &CheckpointProgress) {
-        let taken = self.durable.metadata.allocator.taken() - in_progress.taken_before;
+        let taken = self.metadata.allocator().taken() - in_progress.taken_before;
         self.durable.reservation.beyond =
             self.durable.reservation.beyond.max(taken.saturating_sub(in_progress.promised));
     }
@@ -526,7 +526,7 @@ impl Pool {
 
     /// Returns true if there is metadata for this change and for all earlier promises.
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
-        let free = u64::from(self.durable.metadata.allocator.free());
+        let free = u64::from(self.metadata.allocator().free());
         let MetadataReservation { fixed, levels, ref active, .. } = self.durable.reservation;
         let clears = self.durable.delta.clears.len() as u64 + 1;
         let changes = (self.durable.delta.points.len() + asked.changes) as u64;
@@ -550,7 +550,7 @@ impl Pool {
     /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages that new blocks must leave.
     pub(crate) fn unclaimed_metadata(&self) -> u64 {
         let claims = self.needed_for(&Asked::nothing()) + self.claimed() + self.kept_from(MetadataUser::New);
-        u64::from(self.durable.metadata.allocator.free()).saturating_sub(claims)
+        u64::from(self.metadata.allocator().free()).saturating_sub(claims)
     }
 
     /// Returns the number of free pages without a claim when a checkpoint has frozen the delta but not begun.
@@ -563,7 +563,7 @@ impl Pool {
         // The kept pages are enough for the next one if it has nothing to merge.
         let next = if self.durable.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
         let needed = self.left_of(in_progress) + next + self.kept_from(MetadataUser::New);
-        u64::from(self.durable.metadata.allocator.free()).saturating_sub(needed)
+        u64::from(self.metadata.allocator().free()).saturating_sub(needed)
     }
 }
 
@@ -610,7 +610,7 @@ impl Pool {
         {
             return Availability::Later;
         }
-        let most_released = self.limits.releases(&self.durable.metadata.geometry);
+        let most_released = self.limits.releases(self.metadata.geometry());
         // Its buffered mappings are too many: some must first go into their leaves. If they cannot, the clear goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
         let has_to_flush = covers_much && !(self.durable.flush_is_stuck && self.durable.delta.is_empty());
@@ -649,8 +649,8 @@ impl Pool {
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may together cover all of it.
     fn cuts_to_merge(&self) -> u64 {
-        let coalesced = (self.durable.delta.releases + self.durable.frozen.releases)
-            / self.durable.metadata.geometry.map_leaf_entries();
+        let coalesced =
+            (self.durable.delta.releases + self.durable.frozen.releases) / self.metadata.geometry().map_leaf_entries();
         self.durable.delta.cuts + self.durable.frozen.cuts + coalesced
     }
 

@@ -83,9 +83,6 @@ use crate::format::superblock::{Parameters, Root, Superblock, TREES};
 use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::locality_map::{Near, NearMap};
-use crate::metadata::allocator::MetadataAllocator;
-use crate::metadata::io::IoTable;
-use crate::metadata::page_cache::PageCache;
 use crate::metadata::tree::Metadata;
 use crate::pool::disk_index::DiskIndex;
 use crate::pool::growth::Offer;
@@ -101,6 +98,8 @@ pub(crate) struct Pool {
     pub(crate) limits: Limits,
     /// State of the pool as a whole: its phase, its failure, and the time.
     pub(crate) state: PoolState,
+    /// Pages of the trees, the allocator of their blocks, and the table of I/O.
+    pub(crate) metadata: Metadata,
     /// State that a crash must keep: tables, deltas, journal, space, volumes.
     pub(crate) durable: Durable,
     /// Properties of the pool, as the next checkpoint writes them.
@@ -119,27 +118,18 @@ impl Pool {
     /// Creates a pool with empty tables, to be opened.
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
-        let metadata = Metadata {
-            geometry,
-            page_seed: parameters.page_seed(),
-            journal_seed: parameters.seed(),
-            pages: PageCache::new(limits.pages, geometry.block_size),
-            allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
-            io: IoTable::new(),
-            epoch: 0,
-            page_visits: 0,
-        };
+        let metadata = Metadata::new(geometry, limits.pages, parameters.page_seed(), parameters.seed());
         let entries = limits.delta_entries as usize;
         let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
         Pool {
             limits,
             state: PoolState::new(now),
+            metadata,
             durable: Durable {
                 owner: Ownership::default(),
                 superblocks_in_flight: 0,
                 superblock_submitted: 0,
                 superblock: Superblock::new(parameters),
-                metadata,
                 roots: [Root::default(); TREES],
                 volumes: Vec::new(),
                 maps: Vec::new(),

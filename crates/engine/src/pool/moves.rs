@@ -56,7 +56,7 @@ impl Pool {
 
     /// Returns the number of blocks in one unit of the superblock's allowance.
     fn allowance_part(&self) -> u64 {
-        self.durable.metadata.geometry.slots().div_ceil(ALLOWANCE_PARTS)
+        self.metadata.geometry().slots().div_ceil(ALLOWANCE_PARTS)
     }
 
     /// Returns the rest of the allowance, for the superblock: at most about four times the pool's slots.
@@ -82,7 +82,7 @@ impl Pool {
             DefragSetting::PerDay(bytes) => {
                 let (day, moved) = self.hints.moves.moved_on;
                 let moved = if day == self.state.now() / DAY { moved } else { 0 };
-                (bytes / self.durable.metadata.geometry.block()).saturating_sub(moved)
+                (bytes / self.metadata.geometry().block()).saturating_sub(moved)
             }
         }
     }
@@ -118,13 +118,13 @@ impl Pool {
 
     /// Returns true if enough slots are free for a batch to take some before its old ones are free.
     pub(crate) fn has_slots_to_move(&self) -> bool {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         self.durable.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
     /// Returns true if enough slots are free that a job can claim a whole container.
     pub(crate) fn has_slots_to_claim(&self) -> bool {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let container = u64::from(geometry.slots_per_container);
         self.has_slots_to_move() && self.durable.space.free() >= (geometry.slots() / 16).max(2 * container)
     }
@@ -132,7 +132,7 @@ impl Pool {
     /// Returns the figures that decide how many containers must be empty.
     #[inline]
     fn water(&self) -> Water {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         Water {
             is_rotational: self.device().is_rotational,
             free: self.durable.space.free(),

@@ -171,16 +171,15 @@ impl Pool {
 
     /// Begins a look at the record.
     pub(crate) fn look_at_owner(&mut self) -> Look {
-        let Some(block) = self.durable.metadata.geometry.owner_block().filter(|_| self.durable.owner.nonce.is_some())
-        else {
+        let Some(block) = self.metadata.geometry().owner_block().filter(|_| self.durable.owner.nonce.is_some()) else {
             return Look(0);
         };
         if self.mutant(Mutant::OwnerNotLookedAt) {
             return Look(0);
         }
         self.durable.owner.begun += 1;
-        let (number, size) = (self.durable.owner.begun, self.durable.metadata.geometry.block());
-        self.durable.metadata.io.begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
+        let (number, size) = (self.durable.owner.begun, self.metadata.geometry().block());
+        self.metadata.io_mut().begin(IoOp::ReadPages, block * size, size, [], Purpose::Owner(number));
         Look(number)
     }
 
@@ -229,7 +228,7 @@ impl Pool {
 impl Pool {
     /// Restricts writing to the time while the pool's record has this nonce. Callers set it before the first event, if at all.
     pub(crate) fn set_owner(&mut self, nonce: [u8; 16]) {
-        self.durable.owner.nonce = Some(nonce).filter(|_| self.durable.metadata.geometry.owner_block().is_some());
+        self.durable.owner.nonce = Some(nonce).filter(|_| self.metadata.geometry().owner_block().is_some());
     }
 }
 

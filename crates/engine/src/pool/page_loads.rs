@@ -31,29 +31,29 @@ impl Pool {
                 break;
             }
             (last, looked) = (Some(leaf), looked + 1);
-            if let Walk::Missing(missing) = lookup(&mut self.durable.metadata, Region::Metadata, root, leaf)
+            if let Walk::Missing(missing) = lookup(&mut self.metadata, Region::Metadata, root, leaf)
                 && !missing.pointer.is_lost()
                 && !self.durable.failed_pages.contains(&missing.key)
             {
-                self.durable.metadata.load(missing, None);
+                self.metadata.load(missing, None);
             }
         }
     }
 
     /// Returns true if at most half of the loads ahead are left: a check after every single load would repeat the same walks.
     pub(crate) fn should_load_ahead(&self, most: usize) -> bool {
-        self.durable.metadata.pages.background_loads() <= most / 2
+        self.metadata.pages().background_loads() <= most / 2
     }
 
     /// Returns true if the page cache has space for loads that nothing waits for yet.
     pub(crate) fn may_load_ahead(&self, most: usize) -> bool {
-        self.durable.metadata.pages.available() > 2 * most + self.durable.metadata.pages.loads_in_flight()
+        self.metadata.pages().available() > 2 * most + self.metadata.pages().loads_in_flight()
     }
 
     /// Remembers a page of a tree that could not be read or is damaged; recovery fails with it. A checkpoint that needs the page cannot end.
     pub(crate) fn page_failed(&mut self, key: PageKey, unreadable: bool) {
         if self.state.phase() == Phase::Recovering {
-            let offset = self.durable.metadata.offset(key);
+            let offset = self.metadata.offset(key);
             let error = if unreadable {
                 OpenError::Device { offset }
             } else {

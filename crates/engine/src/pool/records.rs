@@ -14,14 +14,14 @@ const RUN_BLOCKS: usize = 256;
 impl Pool {
     /// Closes the open record and submits it; false if that has to wait for pages. With `inline`, a small group's blocks travel in the record.
     pub(crate) fn close_record(&mut self, inline: bool) -> bool {
-        let block_size = self.durable.metadata.geometry.block_size as usize;
+        let block_size = self.metadata.geometry().block_size as usize;
         let page_count = record::pages_for(self.durable.journal.changes().len(), block_size);
-        if self.durable.metadata.pages.available() < page_count + 2 {
+        if self.metadata.pages().available() < page_count + 2 {
             return false;
         }
         let inlines = inline && self.durable.journal.can_inline();
         if inlines {
-            let start = self.durable.metadata.geometry.journal_start();
+            let start = self.metadata.geometry().journal_start();
             self.durable.journal.inline_blocks(page_count as u32, start);
         } else {
             self.write_slots();
@@ -44,7 +44,7 @@ impl Pool {
         let checksum = record::encode(
             &header,
             self.durable.journal.changes(),
-            self.durable.metadata.journal_seed,
+            self.metadata.journal_seed(),
             &mut self.memory.scratch,
         );
         let parts = self.write_record(page_count, durable);
@@ -54,13 +54,12 @@ impl Pool {
 
     /// Writes the encoded record and its blocks to the ring, in two parts if it wraps. Returns the number of parts.
     fn write_record(&mut self, page_count: usize, durable: bool) -> u32 {
-        let block_size = self.durable.metadata.geometry.block_size as usize;
+        let block_size = self.metadata.geometry().block_size as usize;
         let mut segments = core::mem::take(&mut self.durable.record_segments);
         for i in 0..page_count {
-            let page = self.durable.metadata.pages.allocate().expect("pages were counted before");
-            self.durable
-                .metadata
-                .pages
+            let page = self.metadata.pages_mut().allocate().expect("pages were counted before");
+            self.metadata
+                .pages_mut()
                 .bytes_mut(page)
                 .copy_from_slice(&self.memory.scratch[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
@@ -72,7 +71,7 @@ impl Pool {
         }
         let to_end = (self.durable.journal.ring() - self.durable.journal.head()) as usize;
         let sequence = self.durable.journal.sequence();
-        let start = self.durable.metadata.geometry.journal_start();
+        let start = self.metadata.geometry().journal_start();
         let mut position = u64::from(self.durable.journal.head());
         let mut parts = 0;
         let split = to_end.min(segments.len());
@@ -85,7 +84,7 @@ impl Pool {
             let purpose = Purpose::WriteRecord { sequence, durable };
             let forced = durable && !self.mutant(Mutant::UnforcedRecord);
             let op = if forced { IoOp::WriteDurable } else { IoOp::Write };
-            self.durable.metadata.io.begin(op, offset, length, part.iter().copied(), purpose);
+            self.metadata.io_mut().begin(op, offset, length, part.iter().copied(), purpose);
             self.durable.journal.note_unsynced(if durable { 0 } else { length });
             position = 0;
             parts += 1;
@@ -130,7 +129,7 @@ impl Pool {
     fn write_runs(&mut self, blocks: &[Unwritten], sequence: u64, inlined: bool) {
         // No record waits for blocks that count as inlined.
         let inlined = inlined || self.mutant(Mutant::UnseenCompletion);
-        let block_size = self.durable.metadata.geometry.block();
+        let block_size = self.metadata.geometry().block();
         let mut rest = blocks;
         while let Some(first) = rest.first() {
             let follows = |i: usize| {
@@ -139,11 +138,11 @@ impl Pool {
                     && self.durable.space.container_of(slot) == self.durable.space.container_of(first.slot)
             };
             let length = (1..RUN_BLOCKS).find(|&i| !follows(i)).unwrap_or(RUN_BLOCKS);
-            let offset = self.durable.metadata.geometry.slot_block(first.slot.0) * block_size;
+            let offset = self.metadata.geometry().slot_block(first.slot.0) * block_size;
             let bytes = length as u64 * block_size;
             let segments = rest[..length].iter().map(|block| Segment::Buffer(block.buffer));
             let purpose = Purpose::WriteSlots { first: first.slot, sequence, inlined };
-            self.durable.metadata.io.begin(IoOp::Write, offset, bytes, segments, purpose);
+            self.metadata.io_mut().begin(IoOp::Write, offset, bytes, segments, purpose);
             self.durable.journal.note_unsynced(bytes);
             if inlined {
                 self.durable.journal.expect_inlined_write();

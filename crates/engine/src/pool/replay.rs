@@ -54,7 +54,7 @@ impl Pool {
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
-                let size = blocks * self.durable.metadata.geometry.block();
+                let size = blocks * self.metadata.geometry().block();
                 if size < self.durable.volumes[at].size {
                     self.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }

@@ -28,8 +28,8 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
-        let leaf = key.lba() / self.durable.metadata.geometry.map_leaf_entries();
-        match last.lookup(&mut self.durable.metadata, self.durable.maps[volume], leaf) {
+        let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
+        match last.lookup(&mut self.metadata, self.durable.maps[volume], leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -49,13 +49,13 @@ impl Pool {
         if let Some(entry) = self.unflushed(key) {
             return Ok(is_zero(entry));
         }
-        let leaf = key.lba() / self.durable.metadata.geometry.map_leaf_entries();
+        let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
         let root = self.durable.maps[volume];
-        match last.lookup(&mut self.durable.metadata, root, leaf) {
+        match last.lookup(&mut self.metadata, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
             Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
-            Walk::Missing(missing) => match locate(&mut self.durable.metadata, Region::Metadata, root, 0, leaf) {
+            Walk::Missing(missing) => match locate(&mut self.metadata, Region::Metadata, root, 0, leaf) {
                 PageLookup::At(_) | PageLookup::Absent(_) => Ok(false),
                 PageLookup::Missing(..) => Err(missing),
             },
@@ -64,8 +64,8 @@ impl Pool {
 
     /// Returns the entry of a block in its leaf; `None` if it is invalid, for example with a slot beyond the pool.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
-        let at = (key.lba() % self.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
-        let entry = Entry(u64_at(self.durable.metadata.pages.bytes(leaf), at));
+        let at = (key.lba() % self.metadata.geometry().map_leaf_entries()) as usize * 8;
+        let entry = Entry(u64_at(self.metadata.pages().bytes(leaf), at));
         let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.durable.space.contains(slot));
         makes_sense.then_some(entry)
     }
@@ -86,7 +86,7 @@ impl Pool {
     /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
         let known = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.durable.metadata.geometry.block()))
+        known.is_ok_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.metadata.geometry().block()))
             && entry.is_valid()
             && entry.slot().is_none_or(|slot| self.durable.space.contains(slot))
     }

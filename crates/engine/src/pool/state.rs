@@ -284,7 +284,7 @@ impl Pool {
     pub(crate) fn recovery_failed(&mut self, error: OpenError) {
         if self.state.phase() == Phase::Recovering {
             self.state.fail_to_open();
-            self.durable.metadata.io.effects.push_back(Effect::Opened(Err(error)));
+            self.metadata.io_mut().queue(Effect::Opened(Err(error)));
         }
     }
 
@@ -305,7 +305,7 @@ impl Pool {
     pub(crate) fn set_mutant(&mut self, mutant: Option<Mutant>) {
         self.state.broken = mutant;
         if mutant == Some(Mutant::PublicSeed) {
-            self.durable.metadata.journal_seed = self.durable.superblock.parameters.public_seed();
+            self.metadata.set_journal_seed(self.durable.superblock.parameters.public_seed());
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::metadata::tree::Stop;
 impl Pool {
     /// Returns the largest number of leaves that a tree can have.
     pub(crate) fn table_leaves(&self, tree: TreeId) -> u64 {
-        let geometry = &self.durable.metadata.geometry;
+        let geometry = self.metadata.geometry();
         let block = geometry.block();
         match tree {
             TreeId::MetaMap => geometry.meta_map_leaves(),
@@ -32,7 +32,7 @@ impl Pool {
     /// Returns a page of metadata, or the request to load it.
     pub(crate) fn metadata_page(&mut self, pointer: Pointer) -> Result<PageId, Stop> {
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        self.durable.metadata.pages.get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing {
+        self.metadata.pages_mut().get(key).ok_or(Stop::Missing(crate::metadata::tree::Missing {
             key,
             pointer,
             parent: None,
@@ -41,7 +41,7 @@ impl Pool {
 
     /// Returns the current geometry: the places of all structures on the store.
     pub(crate) fn geometry(&self) -> &Geometry {
-        &self.durable.metadata.geometry
+        self.metadata.geometry()
     }
 }
 

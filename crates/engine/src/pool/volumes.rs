@@ -200,7 +200,7 @@ impl Pool {
     /// Enters a hidden volume: one block for each slot, or for each replica place of a slot.
     pub(crate) fn enter_hidden_volume(&mut self, keeps: Keeps) -> Result<u64, ControlError> {
         let places = if keeps == Keeps::Replicas { PLACES } else { 1 };
-        let size = places * self.durable.metadata.geometry.slots() * self.durable.metadata.geometry.block();
+        let size = places * self.metadata.geometry().slots() * self.metadata.geometry().block();
         self.enter_volume(keeps.name(), size, Some(Policy::Native), Some(keeps))
     }
 
@@ -234,7 +234,7 @@ impl Pool {
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),
         };
         if let VolumeChange::Resize { blocks, .. } = change
-            && blocks * self.durable.metadata.geometry.block() > self.durable.volumes[at].size
+            && blocks * self.metadata.geometry().block() > self.durable.volumes[at].size
             && !self.has_metadata_for_volume(blocks.div_ceil(self.geometry().map_leaf_entries()))
         {
             if self.is_reclaimable(clears_left) {
@@ -267,7 +267,7 @@ impl Pool {
             }
             VolumeChange::Resize { volume, blocks } => {
                 self.durable.journal.push(Change::ResizeVolume { volume, blocks });
-                let size = blocks * self.durable.metadata.geometry.block();
+                let size = blocks * self.metadata.geometry().block();
                 if size < self.durable.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }

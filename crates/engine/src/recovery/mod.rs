@@ -164,27 +164,27 @@ enum RecoveryProgress {
 impl Recovery {
     fn recovery_sync(&mut self, pool: &mut Pool) {
         self.outstanding += 1;
-        pool.durable.metadata.io.begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
+        pool.metadata.io_mut().begin(IoOp::Sync, 0, 0, [], Purpose::Recovery(0));
     }
 
     fn read_superblocks(&mut self, pool: &mut Pool) {
-        let block = pool.durable.metadata.geometry.block();
+        let block = pool.metadata.geometry().block();
         for number in 0..4u32 {
-            let at = pool.durable.metadata.geometry.superblock_block(number as usize / 2, u64::from(number % 2));
+            let at = pool.metadata.geometry().superblock_block(number as usize / 2, u64::from(number % 2));
             self.outstanding += 1;
-            pool.durable.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
+            pool.metadata.io_mut().begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(number));
         }
     }
 
     /// Reads the next blocks whose digests have to be checked.
     fn read_checks(&mut self, pool: &mut Pool) {
-        let bytes = pool.durable.metadata.geometry.block();
+        let bytes = pool.metadata.geometry().block();
         while self.outstanding < AT_ONCE && self.check_at < self.checks.len() {
             let Some(buffer) = pool.memory.buffers.take() else { break };
             let number = self.check_at as u32;
             let offset = self.checks[self.check_at].block * bytes;
             let segment = [Segment::Buffer(buffer)];
-            pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
+            pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segment, Purpose::Recovery(number));
             self.check_at += 1;
             self.outstanding += 1;
         }
@@ -197,10 +197,10 @@ impl Recovery {
         let check = self.checks[number];
         let good = !content.zero && content.digest == check.digest;
         if self.step == RecoveryStep::Redo && good {
-            let block = pool.durable.metadata.geometry.block();
-            let offset = pool.durable.metadata.geometry.slot_block(check.slot.0) * block;
+            let block = pool.metadata.geometry().block();
+            let offset = pool.metadata.geometry().slot_block(check.slot.0) * block;
             let segment = [Segment::Buffer(buffer)];
-            pool.durable.metadata.io.begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
+            pool.metadata.io_mut().begin(IoOp::Write, offset, block, segment, Purpose::Recovery(0));
             self.outstanding += 1;
             self.report.blocks_redone += 1;
             return;
@@ -230,9 +230,9 @@ impl Recovery {
     /// Checks that the pool is still ours, before it is written to.
     fn look_while_recovering(&mut self, pool: &mut Pool) {
         if let Some(at) = pool.geometry().owner_block().filter(|_| pool.owner_nonce().is_some()) {
-            let block = pool.durable.metadata.geometry.block();
+            let block = pool.metadata.geometry().block();
             self.outstanding += 1;
-            pool.durable.metadata.io.begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
+            pool.metadata.io_mut().begin(IoOp::ReadPages, at * block, block, [], Purpose::Recovery(0));
         }
     }
 
@@ -273,7 +273,7 @@ impl Recovery {
         let sequence = last.map_or(pool.durable.superblock.included, |walked| walked.header.sequence);
         let checksum = last.map_or(pool.durable.superblock.included_checksum, |walked| walked.checksum);
         let used: u32 = self.records.iter().map(|walked| blocks_of(&walked.header)).sum();
-        let geometry = pool.durable.metadata.geometry;
+        let geometry = *pool.metadata.geometry();
         let head = (pool.durable.superblock.journal_position + used) % geometry.journal_blocks;
         Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used)
             .with_entries(self.report.entries)
@@ -342,8 +342,8 @@ impl Recovery {
             // A container that is full in its table has no new block.
             pool.note_replayed(slot);
             if pool.durable.space.take(slot).is_none() {
-                let block = pool.durable.metadata.geometry.slot_block(slot.0);
-                let offset = block * pool.durable.metadata.geometry.block();
+                let block = pool.metadata.geometry().slot_block(slot.0);
+                let offset = block * pool.metadata.geometry().block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
             }
             if pool.copied_from(recent.owner).is_none() {
@@ -397,8 +397,7 @@ impl Recovery {
         };
         if let Some(parity) = (0..2).find(unknown) {
             // The unreadable superblock may be the newest.
-            let offset = pool.durable.metadata.geometry.superblock_block(0, parity as u64)
-                * pool.durable.metadata.geometry.block();
+            let offset = pool.metadata.geometry().superblock_block(0, parity as u64) * pool.metadata.geometry().block();
             return Err(OpenError::Device { offset });
         }
         let ours = pool.durable.superblock.parameters;
@@ -411,7 +410,7 @@ impl Recovery {
         }
         pool.durable.roots = pool.durable.superblock.roots;
         pool.adopt_properties();
-        pool.durable.metadata.epoch = pool.durable.superblock.epoch;
+        pool.metadata.begin_epoch(pool.durable.superblock.epoch);
         self.report.clean = pool.durable.superblock.clean;
         pool.state.adopt_failure(pool.durable.superblock.failed);
         self.report.failed = pool.state.failure();
@@ -421,13 +420,13 @@ impl Recovery {
         self.position = pool.durable.superblock.journal_position;
         self.watermark = pool.durable.superblock.watermark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
-            let height = height_for(pool.table_leaves(tree), pool.durable.metadata.geometry.fanout());
+            let height = height_for(pool.table_leaves(tree), pool.metadata.geometry().fanout());
             let root = &mut pool.durable.roots[tree as usize];
             if root.pointer.is_none() {
                 root.height = height;
             } else if root.height > height {
-                let offset = pool.durable.metadata.geometry.superblock_block(0, pool.durable.superblock.epoch)
-                    * pool.durable.metadata.geometry.block();
+                let offset = pool.metadata.geometry().superblock_block(0, pool.durable.superblock.epoch)
+                    * pool.metadata.geometry().block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
         }
@@ -442,46 +441,46 @@ impl Recovery {
             pool.durable.buffer.iter().for_each(|(key, _)| pool.durable.reservation.buffered.note(key));
             if !pool.durable.buffer.iter().all(|(key, entry)| pool.may_be_buffered(key, entry)) {
                 let location = pool.durable.roots[TreeId::MapBuffer as usize].pointer.location;
-                let offset = pool.durable.metadata.offset(PageKey { region: Region::Metadata, location });
+                let offset = pool.metadata.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
             pool.durable.space.data_used = pool.durable.superblock.data_used;
             pool.review_orphans();
-            pool.durable.space.set_reserved(
-                pool.durable.superblock.reserved_containers.min(pool.durable.metadata.geometry.containers),
-            );
+            pool.durable
+                .space
+                .set_reserved(pool.durable.superblock.reserved_containers.min(pool.metadata.geometry().containers));
             if pool.state.reads_only() && pool.durable.superblock.clean {
                 return Ok(self.rest(pool));
             }
-            let block = pool.durable.metadata.geometry.block();
+            let block = pool.metadata.geometry().block();
             self.sizes = pool.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(RecoveryProgress::Next(RecoveryStep::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
         let (root, leaves) = (pool.durable.roots[tree as usize], pool.table_leaves(tree));
         while self.leaf < leaves {
-            match lookup(&mut pool.durable.metadata, region, root, self.leaf) {
+            match lookup(&mut pool.metadata, region, root, self.leaf) {
                 Walk::Leaf(page) => {
                     if self.read_table_leaf(pool, tree, page).is_none() {
-                        let offset = pool.durable.metadata.offset(pool.durable.metadata.pages.key_of(page));
+                        let offset = pool.metadata.offset(pool.metadata.pages().key_of(page));
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
                     self.leaf += 1;
                 }
                 Walk::Absent(level) => {
-                    let span = pool.durable.metadata.geometry.fanout().saturating_pow(u32::from(level));
+                    let span = pool.metadata.geometry().fanout().saturating_pow(u32::from(level));
                     self.leaf = (self.leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 Walk::Missing(missing) => {
-                    if !pool.durable.metadata.is_valid(missing.key) {
-                        let offset = pool.durable.metadata.offset(missing.key);
+                    if !pool.metadata.is_valid(missing.key) {
+                        let offset = pool.metadata.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
                     }
-                    pool.durable.metadata.load(missing, None);
-                    let ahead = LOAD_AHEAD.min(pool.durable.metadata.pages.available() as u64 / 4);
+                    pool.metadata.load(missing, None);
+                    let ahead = LOAD_AHEAD.min(pool.metadata.pages().available() as u64 / 4);
                     for leaf in self.leaf + 1..leaves.min(self.leaf + ahead) {
-                        if let Walk::Missing(missing) = lookup(&mut pool.durable.metadata, region, root, leaf) {
-                            pool.durable.metadata.load(missing, None);
+                        if let Walk::Missing(missing) = lookup(&mut pool.metadata, region, root, leaf) {
+                            pool.metadata.load(missing, None);
                         }
                     }
                     return Ok(RecoveryProgress::Wait);
@@ -495,14 +494,14 @@ impl Recovery {
 
     fn read_table_leaf(&mut self, pool: &mut Pool, tree: TreeId, page: PageId) -> Option<()> {
         let leaf = self.leaf;
-        let bytes = pool.durable.metadata.pages.bytes(page);
-        let geometry = &pool.durable.metadata.geometry;
+        let bytes = pool.metadata.pages().bytes(page);
+        let geometry = pool.metadata.geometry();
         // Addresses below a higher tree would not fit into their bits.
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
             TreeId::Containers => pool.durable.space.read_container_leaf(leaf, bytes)?,
-            TreeId::MetaMap => pool.durable.metadata.allocator.read_leaf(leaf, bytes),
+            TreeId::MetaMap => pool.metadata.read_allocator_leaf(leaf, page),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
@@ -559,7 +558,7 @@ impl Recovery {
 fn has_memory_to_buffer(pool: &Pool, records: usize) -> Result<(), OpenError> {
     let beyond = (records as u64).saturating_sub(pool.limits.map_buffer.into()) * map_buffer::RECORD_BYTES as u64;
     let entries = 8 * beyond / REPLAY_ENTRY_BYTES;
-    let fits = entries <= pool.limits.replayable_entries(&pool.durable.metadata.geometry);
+    let fits = entries <= pool.limits.replayable_entries(pool.metadata.geometry());
     if fits { Ok(()) } else { Err(OpenError::TooLittleMemory { entries }) }
 }
 
@@ -573,7 +572,7 @@ pub(crate) fn checks_of(
 ) -> (Vec<Check>, bool) {
     let header = &walked.header;
     let proven = header.sequence <= watermark || pool.mutant(Mutant::UnprovenRecord);
-    let ring = u64::from(pool.durable.metadata.geometry.journal_blocks);
+    let ring = u64::from(pool.metadata.geometry().journal_blocks);
     let first_block = u64::from(header.position) + u64::from(header.pages);
     let mut checks = Vec::new();
     for change in &walked.changes {
@@ -583,17 +582,17 @@ pub(crate) fn checks_of(
         let (slot, digest, block) = match *change {
             Change::Inlined { slot, digest, block, .. } => {
                 let ring_block = (first_block + u64::from(block)) % ring;
-                let block = pool.durable.metadata.geometry.journal_start() + ring_block;
+                let block = pool.metadata.geometry().journal_start() + ring_block;
                 inlined.insert(slot, (digest, block, header.sequence));
                 (slot, digest, block)
             }
             Change::Fresh { slot, digest, .. } => {
                 inlined.remove(&slot);
-                (slot, digest, pool.durable.metadata.geometry.slot_block(slot.0))
+                (slot, digest, pool.metadata.geometry().slot_block(slot.0))
             }
             Change::Share { slot, digest, .. } => match inlined.get(&slot) {
                 Some((known, ..)) if *known == digest => continue,
-                _ => (slot, digest, pool.durable.metadata.geometry.slot_block(slot.0)),
+                _ => (slot, digest, pool.metadata.geometry().slot_block(slot.0)),
             },
             Change::Zero { .. } | Change::Clear { .. } | Change::DeleteVolume { .. } | Change::ResizeVolume { .. } => {
                 continue;
@@ -619,7 +618,7 @@ fn makes_sense(pool: &Pool, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>
         Change::Zero { key } => (key, key.lba() + 1),
         Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
         Change::ResizeVolume { volume, blocks } => {
-            let possible = blocks <= most_blocks(&pool.durable.metadata.geometry);
+            let possible = blocks <= most_blocks(pool.metadata.geometry());
             return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
         }
     };

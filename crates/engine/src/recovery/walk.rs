@@ -36,15 +36,15 @@ enum Next {
 impl Recovery {
     /// Walks the chain, and reads more of the ring where necessary.
     pub(super) fn walk(&mut self, pool: &mut Pool) -> Result<RecoveryProgress, OpenError> {
-        let most = pool.limits.replayable_entries(&pool.durable.metadata.geometry);
+        let most = pool.limits.replayable_entries(pool.metadata.geometry());
         if let Some((offset, length)) = self.walk_window(pool, most) {
             self.outstanding += 1;
-            pool.durable.metadata.io.begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
+            pool.metadata.io_mut().begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(RecoveryProgress::Wait);
         }
         if self.newest_epoch > pool.durable.superblock.epoch {
             // Pages referenced by the older superblock may have been reused since.
-            let geometry = &pool.durable.metadata.geometry;
+            let geometry = pool.metadata.geometry();
             let offset = geometry.superblock_block(0, self.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
@@ -61,8 +61,8 @@ impl Recovery {
     /// Walks the chain through the bytes read so far, and keeps the changes of `most` entries. Returns the bytes (offset, length) that have to be
     /// added to the window; `None` at the end of the chain.
     pub(crate) fn walk_window(&mut self, pool: &Pool, most: u64) -> Option<(u64, u64)> {
-        let block = pool.durable.metadata.geometry.block_size as usize;
-        let ring = pool.durable.metadata.geometry.journal_blocks;
+        let block = pool.metadata.geometry().block_size as usize;
+        let ring = pool.metadata.geometry().journal_blocks;
         loop {
             let have = (self.window.len() / block) as u32;
             let needed = match self.next_record(pool) {
@@ -101,7 +101,7 @@ impl Recovery {
             // The window is contiguous from `position`; the next read continues behind it.
             let from = (self.position + have) % ring;
             let count = WINDOW_BLOCKS.max(needed - have).min(ring - from).min(ring - have);
-            let offset = (pool.durable.metadata.geometry.journal_start() + u64::from(from)) * block as u64;
+            let offset = (pool.metadata.geometry().journal_start() + u64::from(from)) * block as u64;
             return Some((offset, u64::from(count) * block as u64));
         }
     }
@@ -110,8 +110,8 @@ impl Recovery {
     /// damaged since.
     fn beyond(&self, pool: &Pool) -> (u64, u64) {
         let last = self.records.last().map_or(pool.durable.superblock.included, |record| record.header.sequence);
-        let block = pool.durable.metadata.geometry.block_size as usize;
-        let ring = pool.durable.metadata.geometry.journal_blocks;
+        let block = pool.metadata.geometry().block_size as usize;
+        let ring = pool.metadata.geometry().journal_blocks;
         let mut highest = (0, 0);
         for (at, page) in self.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
@@ -121,7 +121,7 @@ impl Recovery {
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
                 && let Some(pages) = self.window.get(bytes)
-                && record::decode(&header, &mut pages.to_vec(), pool.durable.metadata.journal_seed).is_some()
+                && record::decode(&header, &mut pages.to_vec(), pool.metadata.journal_seed()).is_some()
             {
                 highest = (highest.0.max(header.watermark), highest.1.max(header.epoch));
             }
@@ -131,7 +131,7 @@ impl Recovery {
 
     /// Returns the next record of the chain, if the window contains it.
     fn next_record(&mut self, pool: &Pool) -> Next {
-        let block = pool.durable.metadata.geometry.block_size as usize;
+        let block = pool.metadata.geometry().block_size as usize;
         let (sequence, previous) = match self.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
             None => (pool.durable.superblock.included + 1, pool.durable.superblock.included_checksum),
@@ -147,7 +147,7 @@ impl Recovery {
             || header.previous != previous
             || header.position != self.position
             || stale
-            || self.walked_blocks + blocks > pool.durable.metadata.geometry.journal_blocks
+            || self.walked_blocks + blocks > pool.metadata.geometry().journal_blocks
         {
             return Next::End;
         }
@@ -155,7 +155,7 @@ impl Recovery {
         if self.window.len() < bytes {
             return Next::Read(u32::from(header.pages));
         }
-        match record::decode(&header, &mut self.window[..bytes], pool.durable.metadata.journal_seed) {
+        match record::decode(&header, &mut self.window[..bytes], pool.metadata.journal_seed()) {
             Some((changes, checksum)) => Next::Record(alloc::boxed::Box::new(Walked { header, changes, checksum })),
             None => Next::End,
         }

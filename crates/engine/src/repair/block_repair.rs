@@ -150,7 +150,7 @@ impl BlockRepair {
             self.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
-            pool.durable.metadata.io.begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
+            pool.metadata.io_mut().begin(op, 0, 0, segments, Purpose::BlockRepair(slot));
             self.in_flight = true;
         }
         RepairStep::On
@@ -159,7 +159,7 @@ impl BlockRepair {
     fn look_into_journal(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
         self.at = RepairStage::Journal;
         if let Some(block) = self.digest.and_then(|digest| pool.durable.journal.find_inlined(slot, digest)) {
-            read_at_for_repair(pool, slot, block * pool.durable.metadata.geometry.block(), self.buffer);
+            read_at_for_repair(pool, slot, block * pool.metadata.geometry().block(), self.buffer);
             self.in_flight = true;
         }
         RepairStep::On
@@ -203,7 +203,7 @@ impl BlockRepair {
             None => match pool.copy_of(slot) {
                 Ok(copy) => copy,
                 Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
-                    pool.durable.metadata.load(missing, None);
+                    pool.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
                 Err(_) => None,
@@ -223,9 +223,9 @@ fn read_for_repair(pool: &mut Pool, slot: Slot, from: Slot, buffer: Option<Buffe
 }
 
 fn read_at_for_repair(pool: &mut Pool, slot: Slot, offset: u64, buffer: Option<BufferId>) {
-    let block = pool.durable.metadata.geometry.block();
+    let block = pool.metadata.geometry().block();
     let segments = buffer.map(Segment::Buffer);
-    pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
+    pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, block, segments, Purpose::BlockRepair(slot));
 }
 
 impl Repairs {
@@ -334,7 +334,7 @@ impl Repairs {
                     RepairStep::On
                 }
                 Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
-                    pool.durable.metadata.load(missing, None);
+                    pool.metadata.load(missing, None);
                     RepairStep::Wait
                 }
                 // Neither delta nor summary gives its content: a slot that is no longer in use is no damage.
@@ -364,10 +364,10 @@ impl Repairs {
                 if !pool.is_ours(look) {
                     return RepairStep::Wait;
                 }
-                let block = pool.durable.metadata.geometry.block();
-                let offset = pool.durable.metadata.geometry.slot_block(slot.0) * block;
+                let block = pool.metadata.geometry().block();
+                let offset = pool.metadata.geometry().slot_block(slot.0) * block;
                 pool.memory.dirty.insert(slot, buffer);
-                pool.durable.metadata.io.begin(
+                pool.metadata.io_mut().begin(
                     IoOp::Write,
                     offset,
                     block,
@@ -467,7 +467,7 @@ impl Repairs {
             match pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
                 Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
-                    pool.durable.metadata.load(missing, None);
+                    pool.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
                 _ => {}
@@ -475,7 +475,7 @@ impl Repairs {
         }
         let known = self.damages.lost.iter().any(|&(lost, digest)| lost == slot && Some(digest) == repair.digest);
         let counts = !known && repair.whom != For::Again;
-        let offset = pool.durable.metadata.geometry.slot_block(slot.0) * pool.durable.metadata.geometry.block();
+        let offset = pool.metadata.geometry().slot_block(slot.0) * pool.metadata.geometry().block();
         match found {
             Found::Good => self.damages.lost.retain(|&(lost, _)| lost != slot),
             Found::Repaired => {

@@ -36,10 +36,10 @@ impl Repairs {
         if pool.state.phase() != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
             return;
         }
-        let (volume, slots) = (pool.durable.volumes[at].id, pool.durable.metadata.geometry.slots());
+        let (volume, slots) = (pool.durable.volumes[at].id, pool.metadata.geometry().slots());
         if pool.properties.second_copies() == 0 {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
-        } else if pool.durable.volumes[at].size < slots * pool.durable.metadata.geometry.block() {
+        } else if pool.durable.volumes[at].size < slots * pool.metadata.geometry().block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, load.clears_left);
         } else if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.give_back_copies(pool, load);

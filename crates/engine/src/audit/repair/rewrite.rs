@@ -50,7 +50,7 @@ impl Planner<'_, '_> {
         if copies > 0 {
             self.plan.actions.push(format!("{copies} blocks are copied from the journal to their places"));
         }
-        let epoch = self.engine.pool.durable.metadata.epoch;
+        let epoch = self.engine.pool.metadata.epoch();
         self.plan.next = Superblock {
             epoch,
             included: end.sequence,
@@ -85,10 +85,10 @@ impl Planner<'_, '_> {
                 if before.location == first { first + 1 } else { first }
             }
         };
-        let metadata = &self.engine.pool.durable.metadata;
-        let sum = checksum(metadata.page_seed, &page);
+        let metadata = &self.engine.pool.metadata;
+        let sum = checksum(metadata.page_seed(), &page);
         let offset = metadata.offset(PageKey { region, location });
-        let birth = metadata.epoch as u32;
+        let birth = metadata.epoch() as u32;
         self.plan.pages.push((offset, page));
         Pointer { location, birth, checksum: sum }
     }

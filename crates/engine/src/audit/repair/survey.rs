@@ -21,16 +21,16 @@ impl Planner<'_, '_> {
 
     /// Reads a page that its parent proves, or returns the reason why it cannot be used.
     fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
-        let metadata = &self.engine.pool.durable.metadata;
+        let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
         if !metadata.is_valid(key) {
             return Err(format!("a pointer names block {} of metadata, which does not exist", key.location));
         }
         let offset = metadata.offset(key);
-        let Some(page) = (self.medium.read)(offset, metadata.geometry.block_size) else {
+        let Some(page) = (self.medium.read)(offset, metadata.geometry().block_size) else {
             return Err(format!("the page at byte {offset} cannot be read"));
         };
-        if checksum(metadata.page_seed, &page) != pointer.checksum {
+        if checksum(metadata.page_seed(), &page) != pointer.checksum {
             return Err(format!("the page at byte {offset} fails its checksum"));
         }
         Ok(page)

@@ -66,12 +66,12 @@ impl Checkpoint {
     pub(super) fn disk_index_space(&self, pool: &Pool) -> usize {
         let part = self.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = &pool.durable.frozen;
-        let walked = u64::from(self.discard_budget) * pool.durable.metadata.geometry.map_leaf_entries();
+        let walked = u64::from(self.discard_budget) * pool.metadata.geometry().map_leaf_entries();
         let buffered = pool.durable.buffer.len() as u64;
         let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
-        let batch = (build_batch(pool) as u64).max(pool.durable.metadata.geometry.summary_leaf_slots());
+        let batch = (build_batch(pool) as u64).max(pool.metadata.geometry().summary_leaf_slots());
         let changes = freed + (self.fresh.len() + UNREADABLE) as u64 + batch + part;
-        pages_for(&pool.durable.metadata.geometry, pool.hints.disk_index.record.buckets, changes)
+        pages_for(pool.metadata.geometry(), pool.hints.disk_index.record.buckets, changes)
     }
 
     /// Takes the next step of the stage that updates the index with the merged changes.
@@ -109,7 +109,7 @@ impl Checkpoint {
 
     /// Begins the update with the known changes. `None`: there is no space for the pages that it would write.
     fn begin_update(&mut self, pool: &mut Pool) -> Option<Update> {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots() as usize;
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots() as usize;
         let batch = match (pool.state.phase(), build_batch(pool)) {
             (Phase::Closing, _) | (_, 0) => 0,
             (_, most) if pool.is_pressed(&self.load) => (most / 8).max(per_leaf),
@@ -120,12 +120,12 @@ impl Checkpoint {
         let others = self.fresh.len() + self.freed.len() + unreadable.len();
         let record = pool.hints.disk_index.record;
         let leaves = (others + batch) as u64 + part.as_ref().map_or(0, DeferredPart::buckets);
-        let pages = pages_for(&pool.durable.metadata.geometry, record.buckets, leaves);
+        let pages = pages_for(pool.metadata.geometry(), record.buckets, leaves);
         let left = pool.unclaimed_metadata().saturating_sub(pool.left_of(&self.shared));
         if pages as u64 > left || pages > self.index_space {
             return None;
         }
-        (self.shared.index_pages, self.index_taken_before) = (pages, pool.durable.metadata.allocator.taken());
+        (self.shared.index_pages, self.index_taken_before) = (pages, pool.metadata.allocator().taken());
         // The merge is done: its result is in the space map, and the memory is needed here.
         (self.shared.changes, self.shared.change_at) = (Vec::new(), 0);
         let mut part = part.unwrap_or_default();
@@ -169,7 +169,7 @@ impl Checkpoint {
 
     /// Collects the digests of the freed slots of one page of summaries. A slot whose summary is lost leaves a stale entry behind.
     fn gather_freed(&self, pool: &mut Pool, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let Some(&first) = self.freed.get(update.freed_at) else {
             update.step = UpdateStep::Build;
             return Ok(Progress::More);
@@ -185,7 +185,7 @@ impl Checkpoint {
             update.freed_at += 1;
             if let Some(page) = page {
                 let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
-                let (digest, owner) = read_summary(pool.durable.metadata.pages.bytes(page), at);
+                let (digest, owner) = read_summary(pool.metadata.pages().bytes(page), at);
                 if pool.copied_from(owner).is_none() && !pool.mutant(Mutant::ForgottenRemoval) {
                     let change = IndexChange::remove(digest, slot);
                     pool.hints.disk_index.note_behind(&[change]);
@@ -198,7 +198,7 @@ impl Checkpoint {
 
     /// Collects the digests of the blocks of data of the next page of summaries.
     fn gather_built(&self, pool: &mut Pool, update: &mut Update) -> Result<Progress, Stop> {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), pool.table_leaves(TreeId::Summaries));
         let is_behind = pool.hints.disk_index.record.is_behind();
         if leaf >= leaves && !is_behind {
@@ -224,13 +224,13 @@ impl Checkpoint {
         let root = pool.durable.roots[TreeId::DiskIndex as usize];
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut self.writer {
-                pool.durable.roots[TreeId::DiskIndex as usize] = writer.finish(&mut pool.durable.metadata)?;
+                pool.durable.roots[TreeId::DiskIndex as usize] = writer.finish(&mut pool.metadata)?;
                 pool.stats.counters.pages_written.disk_index += writer.written;
                 self.writer = None;
             }
             pool.hints.disk_index.end_update(update.lost, update.built);
             // The pages that it has taken were promised to it alone.
-            self.shared.promised += pool.durable.metadata.allocator.taken() - self.index_taken_before;
+            self.shared.promised += pool.metadata.allocator().taken() - self.index_taken_before;
             self.shared.index_pages = 0;
             return Ok(Progress::Next);
         };
@@ -239,10 +239,10 @@ impl Checkpoint {
         let most = pool.load_ahead(&self.load);
         pool.load_leaves_ahead(pool.durable.roots[TreeId::DiskIndex as usize], next, most);
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let page = match writer.leaf(&mut pool.durable.metadata, bucket, true) {
+        let page = match writer.leaf(&mut pool.metadata, bucket, true) {
             Ok(page) => page.expect("created"),
             Err(Stop::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => {
-                let level = writer.leave_out(&mut pool.durable.metadata, bucket);
+                let level = writer.leave_out(&mut pool.metadata, bucket);
                 update.lost = true;
                 // The pages below the lost one stay in use while its pointers are unknown.
                 let Missing { key, pointer, .. } = missing;
@@ -255,7 +255,7 @@ impl Checkpoint {
             }
             Err(stop) => return Err(stop),
         };
-        let bytes = pool.durable.metadata.pages.bytes_mut(page);
+        let bytes = pool.metadata.pages_mut().bytes_mut(page);
         if update.cleared.contains(&bucket) {
             bytes.fill(0);
         }
@@ -278,7 +278,7 @@ fn build_batch(pool: &Pool) -> usize {
 
 /// Returns a page of summaries; `None`: it is absent or unreadable.
 fn summary_page(pool: &mut Pool, leaf: u64) -> Result<Option<PageId>, Stop> {
-    match lookup(&mut pool.durable.metadata, Region::Metadata, pool.durable.roots[TreeId::Summaries as usize], leaf) {
+    match lookup(&mut pool.metadata, Region::Metadata, pool.durable.roots[TreeId::Summaries as usize], leaf) {
         Walk::Leaf(page) => Ok(Some(page)),
         Walk::Absent(_) => Ok(None),
         Walk::Missing(missing) if pool.durable.failed_pages.contains(&missing.key) => Ok(None),

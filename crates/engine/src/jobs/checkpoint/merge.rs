@@ -37,7 +37,7 @@ fn by_leaf<T>(items: &[T], per_leaf: u64, slot: impl Fn(&T) -> Slot) -> impl Ite
 impl Checkpoint {
     pub(super) fn finish_writer(&mut self, pool: &mut Pool) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut self.writer else { return Ok(None) };
-        let root = writer.finish(&mut pool.durable.metadata)?;
+        let root = writer.finish(&mut pool.metadata)?;
         let (written, pages) = (writer.written, &mut pool.stats.counters.pages_written);
         *match self.stage {
             CheckpointStage::Maps => &mut pages.maps,
@@ -61,8 +61,8 @@ impl Checkpoint {
     /// Puts the entry of a block into its leaf, and returns the entry that was there.
     fn put_entry(&self, pool: &mut Pool, page: PageId, key: Key, entry: Entry) -> Entry {
         assert_eq!(key.volume(), pool.durable.volumes[self.shared.volume_at].id);
-        let at = (key.lba() % pool.durable.metadata.geometry.map_leaf_entries()) as usize * 8;
-        let bytes = pool.durable.metadata.pages.bytes_mut(page);
+        let at = (key.lba() % pool.metadata.geometry().map_leaf_entries()) as usize * 8;
+        let bytes = pool.metadata.pages_mut().bytes_mut(page);
         let before = Entry(u64_at(bytes, at));
         put_u64(bytes, at, entry.0);
         before
@@ -104,7 +104,7 @@ impl Checkpoint {
 
     /// Prefetches the leaves that are written next.
     fn load_maps_ahead(&self, pool: &mut Pool) {
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let (volume, root) = (pool.durable.volumes[self.shared.volume_at].id, pool.durable.maps[self.shared.volume_at]);
         let leaves = self.leaves[self.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
@@ -114,11 +114,11 @@ impl Checkpoint {
 
     /// Merges the new mappings of one leaf, and its buffered ones if the leaf flushes.
     fn merge_leaf(&mut self, pool: &mut Pool) -> Result<(), Stop> {
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let Leaf { first, flushes } = self.leaves[self.next_leaf];
         let root = pool.durable.maps[self.shared.volume_at];
         let writer = writer_of(self, Region::Metadata, root);
-        let page = writer.leaf(&mut pool.durable.metadata, first.lba() / per_leaf, true)?.expect("created");
+        let page = writer.leaf(&mut pool.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
             let mut next = pool.durable.buffer.first_from(pool.durable.buffer.position(first));
@@ -152,14 +152,14 @@ impl Checkpoint {
 
     /// Merges a clear: entry by entry in leaves that it covers in part, whole subtrees elsewhere.
     fn merge_clear(&mut self, pool: &mut Pool, first: Key, stop: u64) -> Result<(), Stop> {
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
         let root = pool.durable.maps[self.shared.volume_at];
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.durable.metadata, leaf, false)?;
+            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.metadata, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
                     let before = self.put_entry(pool, page, Key(key), Entry::UNMAPPED);
@@ -171,7 +171,7 @@ impl Checkpoint {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut self.cut_off);
             let writer = writer_of(self, Region::Metadata, root);
-            let result = writer.cut(&mut pool.durable.metadata, &mut from, end / per_leaf, &mut cut_off);
+            let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
             let lost = usize::from(pool.mutant(Mutant::LostSubtree));
             pool.durable.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
@@ -207,14 +207,14 @@ impl Checkpoint {
         }
         let Discard { pointer, volume, level } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
-        if !pool.durable.metadata.is_valid(key) || !pool.durable.metadata.allocator.is_used(pointer.location) {
+        if !pool.metadata.is_valid(key) || !pool.metadata.allocator().is_used(pointer.location) {
             return Err(Stop::Contradiction);
         }
         let page = pool.metadata_page(pointer)?;
         self.discard_budget -= 1;
         pool.durable.discards.pop();
         pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
-        let bytes = pool.durable.metadata.pages.bytes(page);
+        let bytes = pool.metadata.pages().bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
@@ -234,13 +234,13 @@ impl Checkpoint {
                 pool.walked_orphans(freed);
             }
         }
-        pool.durable.metadata.allocator.free_later(pointer.location);
+        pool.metadata.free_later(pointer.location);
         Ok(Progress::More)
     }
 
     /// Applies the changes of the counts of some slots, all of one leaf of the space map.
     pub(super) fn merge_counts(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = pool.metadata.geometry().space_leaf_slots();
         let leaf = |checkpoint: &Checkpoint| {
             checkpoint.shared.changes.get(checkpoint.shared.change_at).map(|change| change.0.0 / per_leaf)
         };
@@ -262,7 +262,7 @@ impl Checkpoint {
                 pool.durable.roots[TreeId::Counts as usize] = root;
             }
             if let Some(writer) = &mut self.space_writer {
-                pool.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut pool.durable.metadata)?;
+                pool.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut pool.metadata)?;
                 pool.stats.counters.pages_written.space_map += writer.written;
                 self.space_writer = None;
             }
@@ -296,7 +296,7 @@ impl Checkpoint {
 
     /// Returns the state of a slot that the merge has reached: from the leaf at work, or from the tree.
     fn merging_state(&self, pool: &mut Pool, slot: Slot) -> Result<SlotState, Stop> {
-        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = pool.metadata.geometry().space_leaf_slots();
         let leaf = slot.0 / per_leaf;
         let at_work = self.space_writer.as_ref().and_then(|writer| writer.at_work(leaf));
         let page = match at_work {
@@ -304,19 +304,19 @@ impl Checkpoint {
             None => {
                 self.load_space_ahead(pool);
                 let root = pool.durable.roots[TreeId::SpaceMap as usize];
-                match lookup(&mut pool.durable.metadata, Region::Metadata, root, leaf) {
+                match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
                     Walk::Missing(missing) => return Err(Stop::Missing(missing)),
                 }
             }
         };
-        Ok(SlotState::read(pool.durable.metadata.pages.bytes(page), slot.0 % per_leaf))
+        Ok(SlotState::read(pool.metadata.pages().bytes(page), slot.0 % per_leaf))
     }
 
     /// Prefetches the leaves of the space map that the next changes need.
     fn load_space_ahead(&self, pool: &mut Pool) {
-        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = pool.metadata.geometry().space_leaf_slots();
         let leaves = by_leaf(&self.shared.changes[self.shared.change_at..], per_leaf, |&(slot, _)| slot);
         let most = pool.load_ahead(&self.load);
         pool.load_leaves_ahead(pool.durable.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
@@ -335,17 +335,17 @@ impl Checkpoint {
             SlotState::Single => Some(1),
             SlotState::Shared => None,
         };
-        let per_leaf = pool.durable.metadata.geometry.space_leaf_slots();
+        let per_leaf = pool.metadata.geometry().space_leaf_slots();
         let root = pool.durable.roots[TreeId::SpaceMap as usize];
         let writer = self.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        let space_page = writer.leaf(&mut pool.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
+        let space_page = writer.leaf(&mut pool.metadata, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
-            let per_leaf = pool.durable.metadata.geometry.block() / 4;
+            let per_leaf = pool.metadata.geometry().block() / 4;
             let root = pool.durable.roots[TreeId::Counts as usize];
             let writer = writer_of(self, Region::Metadata, root);
-            let page = writer.leaf(&mut pool.durable.metadata, slot.0 / per_leaf, true)?.expect("created");
-            let bytes = pool.durable.metadata.pages.bytes_mut(page);
+            let page = writer.leaf(&mut pool.metadata, slot.0 / per_leaf, true)?.expect("created");
+            let bytes = pool.metadata.pages_mut().bytes_mut(page);
             let at = (slot.0 % per_leaf) as usize * 4;
             let before = known.unwrap_or_else(|| i64::from(u32_at(bytes, at)));
             // A count at the end of its 32 bits stays there: the slot is never freed, rather than too early.
@@ -368,7 +368,7 @@ impl Checkpoint {
         if new_here != (before == SlotState::Free) || pool.durable.space.merged(slot, before, after).is_none() {
             return Ok(None);
         }
-        after.write(pool.durable.metadata.pages.bytes_mut(space_page), slot.0 % per_leaf);
+        after.write(pool.metadata.pages_mut().bytes_mut(space_page), slot.0 % per_leaf);
         match after {
             // The slot is not free before the self is durable: an earlier superblock has the slot in its trees, and replay from there must not
             // find it new.
@@ -389,7 +389,7 @@ impl Checkpoint {
 
     /// Writes the summaries of the new slots of one leaf.
     pub(super) fn merge_summaries(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        let per_leaf = pool.durable.metadata.geometry.summary_leaf_slots();
+        let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let Some(&first) = self.fresh.get(self.fresh_at) else {
             if let Some(root) = self.finish_writer(pool)? {
                 pool.durable.roots[TreeId::Summaries as usize] = root;
@@ -401,9 +401,9 @@ impl Checkpoint {
         let count = self.fresh[self.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // A leaf whose slots are all new is not read first.
         let page = if count as u64 == per_leaf {
-            writer_of(self, Region::Metadata, root).blank(&mut pool.durable.metadata, leaf)?
+            writer_of(self, Region::Metadata, root).blank(&mut pool.metadata, leaf)?
         } else {
-            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.durable.metadata, leaf, true);
+            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.metadata, leaf, true);
             if let Err(Stop::Missing(_)) = page {
                 // The next leaves that are needed are loaded with it.
                 let leaves = by_leaf(&self.fresh[self.fresh_at..], per_leaf, |&slot| slot);
@@ -413,7 +413,7 @@ impl Checkpoint {
             }
             page?.expect("created")
         };
-        let bytes = pool.durable.metadata.pages.bytes_mut(page);
+        let bytes = pool.metadata.pages_mut().bytes_mut(page);
         for &slot in &self.fresh[self.fresh_at..self.fresh_at + count] {
             let recent = pool.durable.frozen.slots[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
@@ -442,7 +442,7 @@ impl Checkpoint {
             return Ok(Progress::Next);
         };
         let writer = writer_of(self, region, root);
-        if let Some(page) = writer.leaf(&mut pool.durable.metadata, leaf, true)? {
+        if let Some(page) = writer.leaf(&mut pool.metadata, leaf, true)? {
             fill_table_leaf(pool, table, leaf, page);
         }
         self.leaf_at = leaf + 1;
@@ -453,7 +453,7 @@ impl Checkpoint {
 fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
     match table {
         TreeId::Containers => pool.durable.space.next_dirty_container_leaf(from),
-        TreeId::MetaMap => pool.durable.metadata.allocator.next_dirty_leaf(from),
+        TreeId::MetaMap => pool.metadata.allocator().next_dirty_leaf(from),
         TreeId::Volumes => (from < volume_table_leaves(pool).max(pool.durable.volume_leaves)).then_some(from),
         TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discard_leaves)).then_some(from),
         TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
@@ -467,21 +467,21 @@ fn volume_table_leaves(pool: &Pool) -> u64 {
     let volumes =
         pool.durable.volumes.iter().filter(|volume| volume.since <= pool.checkpoint.checkpoints_done + 1).count()
             as u64;
-    volumes.div_ceil(pool.durable.metadata.geometry.block() / VOLUME_BYTES)
+    volumes.div_ceil(pool.metadata.geometry().block() / VOLUME_BYTES)
 }
 
 /// Returns the number of leaves that the discard list fills.
 pub(super) fn discard_table_leaves(pool: &Pool) -> u64 {
-    pool.durable.discards.len().div_ceil(pool.durable.metadata.geometry.block_size as usize / DISCARD_BYTES) as u64
+    pool.durable.discards.len().div_ceil(pool.metadata.geometry().block_size as usize / DISCARD_BYTES) as u64
 }
 
 fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
-    let metadata = &mut pool.durable.metadata;
+    let metadata = &mut pool.metadata;
     match table {
-        TreeId::Containers => pool.durable.space.write_container_leaf(leaf, metadata.pages.bytes_mut(page)),
-        TreeId::MetaMap => metadata.allocator.write_leaf(leaf, metadata.pages.bytes_mut(page)),
+        TreeId::Containers => pool.durable.space.write_container_leaf(leaf, metadata.pages_mut().bytes_mut(page)),
+        TreeId::MetaMap => metadata.write_allocator_leaf(leaf, page),
         TreeId::Volumes => {
-            let bytes = metadata.pages.bytes_mut(page);
+            let bytes = metadata.pages_mut().bytes_mut(page);
             bytes.fill(0);
             let per_leaf = bytes.len() / VOLUME_BYTES as usize;
             // Volumes created after the checkpoint began are not part of it: the table does not change.
@@ -493,7 +493,7 @@ fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
             }
         }
         TreeId::Discards => {
-            let bytes = metadata.pages.bytes_mut(page);
+            let bytes = metadata.pages_mut().bytes_mut(page);
             bytes.fill(0);
             let per_leaf = bytes.len() / DISCARD_BYTES;
             for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {

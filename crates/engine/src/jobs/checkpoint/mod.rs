@@ -218,7 +218,7 @@ impl Jobs {
         pool.wants_checkpoint()
             || pool.durable.delta.len() >= limit / 2
             || pool.durable.delta.space() < limit / 2
-            || pool.durable.delta.releases >= pool.limits.releases(&pool.durable.metadata.geometry) / 2
+            || pool.durable.delta.releases >= pool.limits.releases(pool.metadata.geometry()) / 2
             || pool.durable.journal.is_half_full()
             || pool.durable.journal.entries() >= 2 * limit as u64
             || may_run_short(pool)
@@ -285,7 +285,7 @@ impl Jobs {
                 break;
             }
             if checkpoint.stage < CheckpointStage::Drain
-                && (load.writes_refused || pool.durable.metadata.pages.has_many_writes())
+                && (load.writes_refused || pool.metadata.pages().has_many_writes())
             {
                 // It continues when some writes are done. Reads need pages meanwhile.
                 break;
@@ -304,14 +304,14 @@ impl Jobs {
                 }
                 Ok(Progress::Next) => {
                     if pool.mutant(Mutant::EarlyPages) {
-                        pool.durable.metadata.free_replaced(usize::MAX);
+                        pool.metadata.free_replaced(usize::MAX);
                     }
                     checkpoint.stage = next_stage(checkpoint.stage);
                     checkpoint = self.begin_stage(pool, checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
                 Err(Stop::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
-                    pool.durable.metadata.load(missing, None);
+                    pool.metadata.load(missing, None);
                     break;
                 }
                 Err(stop) => {
@@ -337,7 +337,7 @@ impl Jobs {
         core::mem::swap(&mut pool.durable.reservation.active, &mut pool.durable.reservation.frozen);
         assert!(pool.durable.delta.points.is_empty());
         pool.note_counted();
-        pool.durable.metadata.epoch = pool.durable.superblock.epoch + 1;
+        pool.metadata.begin_epoch(pool.durable.superblock.epoch + 1);
         for volume in &mut pool.durable.volumes {
             volume.merged_size = volume.size;
         }
@@ -353,7 +353,7 @@ impl Jobs {
                 upto,
                 shared: CheckpointProgress {
                     promised,
-                    taken_before: pool.durable.metadata.allocator.taken(),
+                    taken_before: pool.metadata.allocator().taken(),
                     ..CheckpointProgress::default()
                 },
                 load: LoadSnapshot::default(),
@@ -436,33 +436,27 @@ impl Jobs {
 
     /// Reserves space on the host for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self, pool: &mut Pool) {
-        let geometry = &pool.durable.metadata.geometry;
-        let meta = &pool.durable.metadata.allocator;
+        let geometry = pool.metadata.geometry();
+        let meta = &pool.metadata.allocator();
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
         let pages = pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
             .min(u64::from(geometry.metadata_blocks)) as u32;
-        if wanted <= meta.reserved {
+        if wanted <= meta.reserved() {
             return self.checkpoint_metadata_reserved(pool, true);
         }
         let block = geometry.block();
-        let (first, together) = geometry.metadata_run(meta.reserved.into());
-        let count = u64::from(wanted + 1024 - meta.reserved).min(together);
-        let ahead = meta.reserved + count as u32;
-        pool.durable.metadata.io.begin(
-            IoOp::Reserve,
-            first * block,
-            count * block,
-            [],
-            Purpose::ReserveMetadata(ahead),
-        );
+        let (first, together) = geometry.metadata_run(meta.reserved().into());
+        let count = u64::from(wanted + 1024 - meta.reserved()).min(together);
+        let ahead = meta.reserved() + count as u32;
+        pool.metadata.io_mut().begin(IoOp::Reserve, first * block, count * block, [], Purpose::ReserveMetadata(ahead));
     }
 
     /// Handles the completion of a reservation of metadata: `upto` is the block up to which it went, or `None` if the host is full.
     pub(crate) fn metadata_reserved(&mut self, pool: &mut Pool, upto: Option<u32>) {
         match upto {
             Some(upto) => {
-                pool.durable.metadata.allocator.reserved = pool.durable.metadata.allocator.reserved.max(upto);
+                pool.metadata.note_reserved(upto);
                 // Where a growth begins, the rest takes a reservation of its own.
                 self.reserve_metadata(pool);
             }
@@ -564,10 +558,10 @@ impl Jobs {
             checkpoint.want_sync(pool);
             return Ok(Progress::Next);
         }
-        let geometry = checkpoint.grown.unwrap_or(pool.durable.metadata.geometry);
+        let geometry = checkpoint.grown.unwrap_or(*pool.metadata.geometry());
         let next = Superblock {
             parameters: Parameters { geometry, ..pool.durable.superblock.parameters },
-            epoch: pool.durable.metadata.epoch,
+            epoch: pool.metadata.epoch(),
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
@@ -623,7 +617,7 @@ impl Jobs {
         if pool.durable.flush_is_stuck {
             // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
             // end.
-            let free = pool.durable.metadata.allocator.free();
+            let free = pool.metadata.allocator().free();
             pool.durable.flush_is_stuck = free <= pool.durable.free_when_stuck;
             pool.durable.free_when_stuck = free.max(pool.durable.free_when_stuck);
         }
@@ -698,7 +692,7 @@ impl Checkpoint {
     fn drain(&mut self, pool: &mut Pool) -> Progress {
         let records = self.upto.max(self.held_by);
         let inlined = self.inlined > 0 && !pool.mutant(Mutant::ForgottenInlined);
-        if pool.durable.metadata.pages.writes > 0 || inlined || pool.durable.journal.durable() < records {
+        if pool.metadata.pages().writes() > 0 || inlined || pool.durable.journal.durable() < records {
             return Progress::Wait;
         }
         self.grown = pool.take_growth();
@@ -713,7 +707,7 @@ impl Checkpoint {
 
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
     fn release_replaced(&mut self, pool: &mut Pool) -> Progress {
-        if pool.durable.metadata.free_replaced(FREED_AT_ONCE) {
+        if pool.metadata.free_replaced(FREED_AT_ONCE) {
             return Progress::Pause;
         }
         let freed = self.freed.len().min(self.released + PENDING_FREE_AT_ONCE);
@@ -731,13 +725,13 @@ impl Checkpoint {
     pub(crate) fn abandon_checkpoint(&mut self, pool: &mut Pool) {
         self.yielded = false;
         for writer in self.writer.iter_mut().chain(&mut self.space_writer) {
-            writer.abandon(&mut pool.durable.metadata);
+            writer.abandon(&mut pool.metadata);
         }
     }
 }
 
 /// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
 fn may_run_short(pool: &Pool) -> bool {
-    let spare = pool.durable.metadata.geometry.spare_slots();
+    let spare = pool.metadata.geometry().spare_slots();
     spare > 0 && pool.durable.delta.len() as u64 >= pool.durable.space.free().max(spare / 4)
 }

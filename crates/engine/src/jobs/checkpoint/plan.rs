@@ -98,7 +98,7 @@ impl Checkpoint {
     pub(super) fn begin_plan(&mut self, pool: &Pool) {
         let (buffered, new) = (pool.durable.buffer.len(), self.points.len());
         let flushes = buffered + new > buffered_at_most(pool) || flushes_all(pool) && buffered > 0;
-        let counts = 2 * pool.durable.metadata.geometry.map_leaf_entries() as usize + 1;
+        let counts = 2 * pool.metadata.geometry().map_leaf_entries() as usize + 1;
         let is_off = pool.limits.map_buffer == 0;
         let keeps_all = pool.lacks_space_for_leaves(&self.shared);
         let flushes = flushes && !keeps_all;
@@ -112,7 +112,7 @@ impl Checkpoint {
                 false => MANY_POINTS,
             },
             keeps_all,
-            stays: Some(Box::new(Paths::new(&pool.durable.metadata.geometry))),
+            stays: Some(Box::new(Paths::new(pool.metadata.geometry()))),
             threshold: usize::MAX,
             along: pool.limits.flushed(),
             ..Plan::default()
@@ -121,7 +121,7 @@ impl Checkpoint {
 
     /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
     fn next_group(&mut self, pool: &Pool) -> Option<(Key, usize, usize)> {
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let Checkpoint { plan, points, .. } = self;
         let mut buffered = plan.place.and_then(|place| pool.durable.buffer.first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
@@ -204,7 +204,7 @@ impl Checkpoint {
             }
             self.buffer_fits = true;
         }
-        let per_leaf = pool.durable.metadata.geometry.map_leaf_entries();
+        let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let most_removed = kept.len() + AT_ONCE;
         if pool.durable.buffer.step(&mut self.pass, kept, &self.leaves, per_leaf, most_removed) {
             return Progress::Pause;
@@ -249,11 +249,11 @@ impl Checkpoint {
         }
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         if self.pass.anew {
-            let page = writer.blank(&mut pool.durable.metadata, leaf)?;
-            pool.durable.buffer.write_sorted(leaf * per_leaf, pool.durable.metadata.pages.bytes_mut(page));
+            let page = writer.blank(&mut pool.metadata, leaf)?;
+            pool.durable.buffer.write_sorted(leaf * per_leaf, pool.metadata.pages_mut().bytes_mut(page));
         } else {
-            let page = writer.leaf(&mut pool.durable.metadata, leaf, true)?.expect("created");
-            let bytes = pool.durable.metadata.pages.bytes_mut(page);
+            let page = writer.leaf(&mut pool.metadata, leaf, true)?.expect("created");
+            let bytes = pool.metadata.pages_mut().bytes_mut(page);
             for (number, record) in (leaf * per_leaf..).zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
                 let Some(at) = number.checked_sub(logged) else { continue };
                 if let Some(&(key, entry)) = self.points[..self.kept].get(at as usize) {
@@ -293,7 +293,7 @@ impl Checkpoint {
                 plan.quota -= 1;
             }
             if is_full || new >= plan.many {
-                let end = Key(first.0 + pool.durable.metadata.geometry.map_leaf_entries());
+                let end = Key(first.0 + pool.metadata.geometry().map_leaf_entries());
                 let old = if plan.place.is_some() { old } else { pool.durable.buffer.count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };

@@ -300,7 +300,7 @@ impl Dedup {
 
     /// Returns the progress of the pass, in places of digests out of [`PLACES`].
     fn done(&self, pool: &Pool) -> u64 {
-        let leaves = pool.durable.metadata.geometry.summary_leaves().max(1);
+        let leaves = pool.metadata.geometry().summary_leaves().max(1);
         let leaf = match (&self.at, self.record.state) {
             (_, PassState::Finished) => return PLACES,
             (_, PassState::Never) => return 0,
@@ -392,8 +392,8 @@ impl Dedup {
 
     /// Returns true if the pass was suspended because metadata was short, and enough is free again.
     fn has_space_again(&self, pool: &Pool) -> bool {
-        let all = pool.durable.metadata.geometry.metadata_blocks;
-        self.short.is_some_and(|short| short.is_over(pool.state.now(), pool.durable.metadata.allocator.free(), all))
+        let all = pool.metadata.geometry().metadata_blocks;
+        self.short.is_some_and(|short| short.is_over(pool.state.now(), pool.metadata.allocator().free(), all))
     }
 
     /// Drops the in-memory state of the pass.
@@ -478,7 +478,7 @@ impl Dedup {
     /// Scans some leaves of summaries, and shares the duplicates found so far.
     fn scan(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) -> Result<(), ChangesStop> {
         let PassStage::Scan(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.durable.metadata.geometry.summary_leaves();
+        let leaves = pool.metadata.geometry().summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         let budget = if pool.is_at_full_speed(load) { LEAVES } else { 1 };
         for _ in 0..budget {
@@ -648,7 +648,7 @@ impl Job for Dedup {
             && self.changes.may_go_on(pool)
             && !self.verify.is_in_progress()
             && !self.spill.waits()
-            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
     }
 
     fn can_advance(&self) -> bool {
@@ -690,11 +690,11 @@ impl Job for Dedup {
             Err(ChangesStop::Missing(missing)) if work.pool.durable.failed_pages.contains(&missing.key) => self.skip(),
             Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.durable.metadata.load(missing, None);
+                work.pool.metadata.load(missing, None);
             }
             Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);
-                self.short = Some(Short::new(work.pool.state.now(), work.pool.durable.metadata.allocator.free()));
+                self.short = Some(Short::new(work.pool.state.now(), work.pool.metadata.allocator().free()));
             }
         }
         let pool = &mut *work.pool;

@@ -140,7 +140,7 @@ impl Dedup {
             return Source::Later;
         }
         let buckets = pool.buckets_behind();
-        let block = pool.durable.metadata.geometry.block() as usize;
+        let block = pool.metadata.geometry().block() as usize;
         let partitions = Partitions::of_digests(first, plan.end, plan.partitions, block, buckets);
         self.spill.begin(pool, partitions, plan.of_blocks);
         let moved = self.partitionings.moved.or(Some(pool.placed_blocks()));
@@ -151,7 +151,7 @@ impl Dedup {
 
     /// Returns the end of an external partitioning from this place on, and its partitions; `None` if there is no space for one, or it is not worth it.
     fn plan(&self, pool: &Pool, first: u64) -> Option<PartitioningPlan> {
-        let geometry = &pool.durable.metadata.geometry;
+        let geometry = pool.metadata.geometry();
         let space = Self::space(pool);
         let range = Range::new(first, pool.durable.space.data_used, space);
         let width = range.end - range.first;
@@ -181,7 +181,7 @@ impl Dedup {
 
     /// Returns the number of containers that stay empty beside the spill space.
     pub(super) fn left_empty(pool: &Pool) -> u32 {
-        (pool.durable.metadata.geometry.containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
+        (pool.metadata.geometry().containers / LEFT_ONE_IN).clamp(1, MOST_LEFT)
     }
 
     /// Gives up the spill space, which is reclaimed or has failed: the pass continues without it.
@@ -216,7 +216,7 @@ impl Dedup {
         load: &LoadSnapshot,
     ) -> Result<(), ChangesStop> {
         let PassStage::Gather(mut leaf) = self.at else { return Ok(()) };
-        let leaves = pool.durable.metadata.geometry.summary_leaves();
+        let leaves = pool.metadata.geometry().summary_leaves();
         let is_behind = pool.buckets_behind().is_some();
         for _ in 0..if pool.is_at_full_speed(load) { LEAVES } else { 1 } {
             if self.spill.has_failed() {

@@ -53,7 +53,7 @@ struct Spares {
 
 impl Spares {
     fn new(pool: &Pool, count: usize, base: usize) -> Spares {
-        let block = pool.durable.metadata.geometry.block();
+        let block = pool.metadata.geometry().block();
         let mut sizes: Vec<(Key, u64)> =
             pool.durable.volumes.iter().map(|volume| (Key::new(volume.id, 0), volume.size.div_ceil(block))).collect();
         sizes.sort_unstable();
@@ -137,7 +137,7 @@ impl SpillSpace {
     pub fn begin(&mut self, pool: &Pool, partitions: Partitions, of_blocks: usize) {
         assert!(self.is_free(), "what was there before is given back first");
         self.partitionings = self.partitionings.wrapping_add(1);
-        let number = pool.durable.metadata.epoch << 16 | u64::from(self.partitionings);
+        let number = pool.metadata.epoch() << 16 | u64::from(self.partitionings);
         let duplicates = Spares::new(pool, of_blocks, partitions.count());
         let places = vec![Vec::new(); partitions.count() + duplicates.partitions.count()];
         self.partitioning = Some(Partitioning {
@@ -177,7 +177,7 @@ impl SpillSpace {
 
     /// Returns the number of blocks in the containers that the spill space has taken.
     pub fn blocks(&self, pool: &Pool) -> u64 {
-        self.containers.len() as u64 * u64::from(pool.durable.metadata.geometry.slots_per_container)
+        self.containers.len() as u64 * u64::from(pool.metadata.geometry().slots_per_container)
     }
 
     /// Returns the end of the range of places from `place` on that the spill space covers completely; `None` if no partition has the place.
@@ -241,13 +241,13 @@ impl SpillSpace {
     /// Returns true if there is space for all duplicate slots that the partition at `first` may yield, with N containers left empty.
     pub fn has_space_from(&self, pool: &Pool, first: u64, left: u32) -> bool {
         let Some(partitioning) = &self.partitioning else { return false };
-        let block = pool.durable.metadata.geometry.block() as usize;
+        let block = pool.metadata.geometry().block() as usize;
         let pages = partitioning.partitions.at(first).map_or(0, |(partition, _)| partitioning.places[partition].len());
         let duplicates = partitioning.duplicates.count + (pages * Record::per_page(block)) as u64;
         let end = u64::from(partitioning.duplicates.first.unwrap_or(partitioning.next))
             + duplicates.div_ceil(DuplicateSlot::per_page(block) as u64);
         let containers = self.containers.len() as u64 + u64::from(pool.durable.space.lendable().saturating_sub(left));
-        end <= containers * u64::from(pool.durable.metadata.geometry.slots_per_container)
+        end <= containers * u64::from(pool.metadata.geometry().slots_per_container)
     }
 
     /// Writes full pages, a batch at a time. Returns true if there is space for more.
@@ -280,7 +280,7 @@ impl SpillSpace {
     /// Writes batches of at most `most` pages while at least `least` pages are full.
     fn write_some(&mut self, pool: &mut Pool, least: usize, most: usize) {
         self.is_stuck = false;
-        let per_container = pool.durable.metadata.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry().slots_per_container;
         let mut batch = Vec::new();
         while let Some(partitioning) = &mut self.partitioning
             && partitioning.waiting.len() >= least
@@ -301,7 +301,7 @@ impl SpillSpace {
             while batch.len() < most.min(space)
                 && let Some(page) = partitioning.waiting.front()
             {
-                let Some(id) = pool.durable.metadata.pages.allocate() else {
+                let Some(id) = pool.metadata.pages_mut().allocate() else {
                     self.is_stuck = batch.is_empty();
                     break;
                 };
@@ -311,7 +311,7 @@ impl SpillSpace {
                 }
                 let places = &mut partitioning.places[at];
                 let number = (partitioning.number, places.len() as u32);
-                page.write(pool.durable.metadata.page_seed, number, pool.durable.metadata.pages.bytes_mut(id));
+                page.write(pool.metadata.page_seed(), number, pool.metadata.pages_mut().bytes_mut(id));
                 places.push(partitioning.next);
                 partitioning.next += 1;
                 partitioning.waiting.pop_front();
@@ -327,18 +327,18 @@ impl SpillSpace {
 
     /// Begins an I/O of consecutive pages. Returns its number among the I/Os of the pass.
     fn begin_io(&mut self, pool: &mut Pool, op: IoOp, (first, pages): (u32, u32), segments: &[PageId]) -> u32 {
-        let block = pool.durable.metadata.geometry.block();
-        let offset = pool.durable.metadata.geometry.slot_block(self.slot(pool, first).0) * block;
+        let block = pool.metadata.geometry().block();
+        let offset = pool.metadata.geometry().slot_block(self.slot(pool, first).0) * block;
         self.serial = self.serial.wrapping_add(1) % PARTS;
         let part = PARTS + self.serial;
         let segments = segments.iter().map(|&page| Segment::Page(page));
         self.in_flight += 1;
-        pool.durable.metadata.io.begin(op, offset, u64::from(pages) * block, segments, JobId::Dedup.io(part as usize));
+        pool.metadata.io_mut().begin(op, offset, u64::from(pages) * block, segments, JobId::Dedup.io(part as usize));
         part
     }
 
     fn slot(&self, pool: &Pool, place: u32) -> Slot {
-        let per_container = pool.durable.metadata.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry().slots_per_container;
         let slots = pool.durable.space.slots_of(self.containers[(place / per_container) as usize]);
         Slot(slots.start + u64::from(place % per_container))
     }
@@ -406,7 +406,7 @@ impl SpillSpace {
 
     /// Begins more reads of the partition. Returns true if all of it has been taken in.
     pub fn read(&mut self, pool: &mut Pool) -> bool {
-        let per_container = pool.durable.metadata.geometry.slots_per_container;
+        let per_container = pool.metadata.geometry().slots_per_container;
         while let Some(partitioning) = &self.partitioning
             && let Some((partition, next)) = partitioning.reading
             && let places = &partitioning.places[partition]
@@ -446,11 +446,8 @@ impl SpillSpace {
             _ if !segments.is_empty() => self.written_to(pool, segments, result.is_ok()),
             (Some(partitioning), Some(at)) => {
                 let read = &mut partitioning.reads[at];
-                let records = read.take_in(
-                    pool.durable.metadata.page_seed,
-                    pool.durable.metadata.geometry.block() as usize,
-                    result,
-                );
+                let records =
+                    read.take_in(pool.metadata.page_seed(), pool.metadata.geometry().block() as usize, result);
                 partitioning.has_failed |= records.is_none();
                 read.records = Some(records.unwrap_or_default());
             }
@@ -467,7 +464,7 @@ impl SpillSpace {
         self.writes -= 1;
         for &segment in segments {
             if let Segment::Page(page) = segment {
-                pool.durable.metadata.pages.release(page);
+                pool.metadata.pages_mut().release(page);
             }
         }
         if let Some(partitioning) = &mut self.partitioning {

@@ -178,14 +178,9 @@ impl Verify {
                 length += 1;
             }
             let segments = rest[..length].iter().map(|&(.., buffer)| Segment::Buffer(buffer));
-            let bytes = length as u64 * pool.durable.metadata.geometry.block();
-            pool.durable.metadata.io.begin(
-                IoOp::ReadBlocks,
-                pool.slot_offset(rest[0].0),
-                bytes,
-                segments,
-                JobId::Dedup.io(at),
-            );
+            let bytes = length as u64 * pool.metadata.geometry().block();
+            let offset = pool.slot_offset(rest[0].0);
+            pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Dedup.io(at));
             batch.in_flight += 1;
             at += length;
         }
@@ -214,7 +209,7 @@ impl Verify {
             for (at, read) in batch.reads.iter().enumerate().filter(|(_, read)| read.is_equal) {
                 let Some(second) = read.second else { continue };
                 let segments = [read.first, second].map(Segment::Buffer);
-                pool.durable.metadata.io.begin(IoOp::Compare, 0, 0, segments, JobId::Dedup.io(COMPARES + at));
+                pool.metadata.io_mut().begin(IoOp::Compare, 0, 0, segments, JobId::Dedup.io(COMPARES + at));
                 batch.in_flight += 1;
             }
         }

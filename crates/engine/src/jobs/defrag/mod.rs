@@ -273,7 +273,7 @@ impl Defrag {
         is_idle: bool,
     ) -> Result<RegionLook, MoveStop> {
         self.look_at(pool, repairs, first)?;
-        let container = pool.durable.metadata.geometry.slots_per_container.into();
+        let container = pool.metadata.geometry().slots_per_container.into();
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
         let target = match target {
             Some(target) => target,
@@ -347,7 +347,7 @@ impl Defrag {
     /// Examines a region: its blocks that have slots, and their map entries.
     fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), MoveStop> {
         let volume = pool.volume_index(first.volume()).ok_or(MoveStop::GivenUp)?;
-        let end = pool.durable.volumes[volume].size.div_ceil(pool.durable.metadata.geometry.block());
+        let end = pool.durable.volumes[volume].size.div_ceil(pool.metadata.geometry().block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
         let Memory { region, seen, .. } = &mut self.memory;
         region.clear();

@@ -366,7 +366,7 @@ impl Job for Relocate {
             && !load.out_of_buffers
             && !self.mover.is_in_progress()
             && self.changes.may_go_on(pool)
-            && !self.waiting.is_some_and(|key| pool.durable.metadata.pages.is_loading(key))
+            && !self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
             && !self.mover.is_loading(pool)
     }
 
@@ -404,7 +404,7 @@ impl Job for Relocate {
             }
             Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
-                work.pool.durable.metadata.load(missing, None);
+                work.pool.metadata.load(missing, None);
             }
             Err(ChangesStop::NoSpace) => {
                 self.rest(work.pool);

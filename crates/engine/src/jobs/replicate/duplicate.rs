@@ -171,7 +171,7 @@ impl Duplicate {
     pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
         let has_space = pool.has_slots_to_claim() && pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
         let is_possible =
-            pool.makes_copies() && has_space && pool.hints.replicas.stride() == pool.durable.metadata.geometry.slots();
+            pool.makes_copies() && has_space && pool.hints.replicas.stride() == pool.metadata.geometry().slots();
         if !is_possible {
             self.popular.take(0);
             return self.end(pool);

@@ -192,9 +192,9 @@ fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId
             length += 1;
         }
         let offset = pool.slot_offset(blocks[at].0);
-        let bytes = length as u64 * pool.durable.metadata.geometry.block();
+        let bytes = length as u64 * pool.metadata.geometry().block();
         let segments = blocks[at..at + length].iter().filter_map(|&(.., buffer)| buffer).map(Segment::Buffer);
-        pool.durable.metadata.io.begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
+        pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, JobId::Replicate.io(at));
         in_flight += 1;
         at += length;
     }
@@ -281,7 +281,7 @@ impl Replicate {
                 Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => self.found.skip(),
                 Err(missing) => {
                     self.is_stuck = true;
-                    return pool.durable.metadata.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             }
         }
@@ -433,7 +433,7 @@ impl Job for Replicate {
         }
         let at = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume));
         match at {
-            Some(_) if pool.hints.replicas.stride() != pool.durable.metadata.geometry.slots() => {
+            Some(_) if pool.hints.replicas.stride() != pool.metadata.geometry().slots() => {
                 // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
                 pool.hints.replicas.clear();
                 return delete_replicas(pool, load);
@@ -472,7 +472,7 @@ impl Job for Replicate {
                 Err(missing) => {
                     self.noted.push_front(noted);
                     self.is_stuck = true;
-                    return pool.durable.metadata.load(missing, None);
+                    return pool.metadata.load(missing, None);
                 }
             }
         }

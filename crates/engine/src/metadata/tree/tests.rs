@@ -25,20 +25,11 @@ fn metadata() -> Metadata {
         spare_containers: 0,
         growth: crate::format::geometry::UNGROWN,
     };
-    Metadata {
-        geometry,
-        page_seed: 7,
-        journal_seed: 8,
-        pages: PageCache::new(24, geometry.block_size),
-        allocator: MetadataAllocator::new(geometry.metadata_blocks, geometry.meta_map_leaf_bits()),
-        io: IoTable::new(),
-        epoch: 1,
-        page_visits: 0,
-    }
+    Metadata::new(geometry, 24, 7, 8)
 }
 
 fn perform(metadata: &mut Metadata, disk: &mut Disk) {
-    while let Some(Effect::Io(id)) = metadata.io.effects.pop_front() {
+    while let Some(Effect::Io(id)) = metadata.io.next_effect() {
         let offset = metadata.io.get(id).offset;
         let (purpose, segments, _) = metadata.io.end(id);
         match (purpose, segments.first()) {

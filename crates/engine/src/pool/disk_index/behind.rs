@@ -177,7 +177,7 @@ impl Pool {
 
     /// Returns the number of buckets that one checkpoint writes for the pass, for an index of `buckets` buckets with `entries` entries each.
     pub(crate) fn buckets_at_once(&self, buckets: u32, entries: u64) -> u64 {
-        let entries = entries.clamp(1, bucket_entries(&self.durable.metadata.geometry));
+        let entries = entries.clamp(1, bucket_entries(self.metadata.geometry()));
         let most = u64::from(buckets) / LEAST_PARTS;
         (u64::from(self.limits.delta_entries) / entries).min(most).max(LEAST_BUCKETS)
     }

@@ -25,7 +25,7 @@ impl Pool {
         let hash = hash_of(digest);
         let bucket = bucket_of(hash, self.hints.disk_index.record.buckets);
         let root = self.durable.roots[TreeId::DiskIndex as usize];
-        let page = match lookup(&mut self.durable.metadata, Region::Metadata, root, bucket) {
+        let page = match lookup(&mut self.metadata, Region::Metadata, root, bucket) {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
             Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => {
@@ -35,7 +35,7 @@ impl Pool {
             Walk::Missing(missing) => return Err(missing),
         };
         let mut wants = None;
-        for slot in named(self.durable.metadata.pages.bytes(page), hash).into_iter().flatten() {
+        for slot in named(self.metadata.pages().bytes(page), hash).into_iter().flatten() {
             match self.proven_digest(slot) {
                 Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
                 Ok(_) => {}

@@ -14,8 +14,8 @@ const SHARE: u64 = 128;
 impl Pool {
     /// Returns the number of blocks that replicas may take: the budget, or a share of the pool's size.
     fn replicas_wanted(&self) -> u64 {
-        let block = self.durable.metadata.geometry.block();
-        self.properties.replicas().map_or(self.durable.metadata.geometry.slots() / SHARE, |bytes| bytes / block)
+        let block = self.metadata.geometry().block();
+        self.properties.replicas().map_or(self.metadata.geometry().slots() / SHARE, |bytes| bytes / block)
     }
 
     /// Returns true if popular blocks shall get copies: on an HDD, if a budget is set.
@@ -36,13 +36,13 @@ impl Pool {
     fn columns_within(&self, limits: &Limits) -> u64 {
         let left = self.replicas_wanted() - self.in_order_within(limits);
         let wanted = if self.wants_copies() { left / u64::from(ZONES) } else { 0 };
-        limits.popular(&self.durable.metadata.geometry, wanted)
+        limits.popular(self.metadata.geometry(), wanted)
     }
 
     /// Returns the bytes of all replicas within these limits, and the number of popular blocks that get copies.
     pub(crate) fn replicas_space(&self, limits: &Limits) -> (u64, u64) {
         let (in_order, popular) = (self.in_order_within(limits), self.columns_within(limits));
-        ((in_order + popular * u64::from(ZONES)) * self.durable.metadata.geometry.block(), popular)
+        ((in_order + popular * u64::from(ZONES)) * self.metadata.geometry().block(), popular)
     }
 
     /// Returns the number of blocks that replicas in order may take.
@@ -64,7 +64,7 @@ impl Pool {
 
     /// Returns the bytes of memory that the read cache leaves to copies of popular blocks.
     pub(crate) fn columns_bytes(&self) -> u64 {
-        popular_bytes(self.columns_budget(), self.durable.metadata.geometry.slots_per_container)
+        popular_bytes(self.columns_budget(), self.metadata.geometry().slots_per_container)
     }
 
     /// Returns true if popular blocks get copies: on an HDD, if the budget of replicas was set.
@@ -117,12 +117,12 @@ impl Pool {
         if !self.device().is_rotational {
             return true;
         }
-        let bytes = length as u64 * self.durable.metadata.geometry.block();
+        let bytes = length as u64 * self.metadata.geometry().block();
         let Some(primary) = primary.map(|primary| self.slot_offset(primary)) else {
             self.hints.replicas.places.in_order += 1;
             return true;
         };
-        let (place, io) = (self.slot_offset(place), &self.durable.metadata.io);
+        let (place, io) = (self.slot_offset(place), self.metadata.io());
         if io.has_read_beside(primary, bytes) {
             return false;
         }
