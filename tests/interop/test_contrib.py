@@ -1,4 +1,4 @@
-"""The Grafana board and the alert rules in contrib/: every metric and label that they name is in docs/counters.md."""
+"""The Grafana board and the alert rules in contrib/: every metric and label that they name is in docs/reference/metrics.md."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def expressions():
 
 
 def labels_of(name):
-    """The labels of a metric as it is scraped; None if docs/counters.md does not have it."""
+    """The labels of a metric as it is scraped; None if docs/reference/metrics.md does not have it."""
     metrics = documented()
     if name in metrics and metrics[name][0] != "histogram":
         return {"pool", "job", "instance", *metrics[name][1]}
@@ -71,7 +71,7 @@ class Contrib(unittest.TestCase):
             for name, chosen in re.findall(r"\b(onefold_\w+)(?:\{([^}]*)\})?", expression):
                 seen += 1
                 labels = labels_of(name)
-                self.assertIsNotNone(labels, f"{where}: {name} is not in docs/counters.md")
+                self.assertIsNotNone(labels, f"{where}: {name} is not in docs/reference/metrics.md")
                 for label in re.findall(r"(\w+) *(?:=~|!~|!=|=)", chosen):
                     self.assertIn(label, labels, f"{where}: {name}")
         self.assertGreater(seen, 30)

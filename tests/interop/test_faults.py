@@ -17,7 +17,7 @@ from server import BLOCK, PATIENCE, Pool, faulty, onefold
 
 FAULTY = faulty()
 MIB = 1 << 20
-# Where things are in a pool of 64 MiB (docs/disk-format.md), in bytes.
+# Where things are in a pool of 64 MiB (docs/reference/disk-format.md), in bytes.
 JOURNAL, META_MAP, DATA, END = (block * BLOCK for block in (258, 4354, 14336, 14336 + 24576))
 SUPERBLOCKS = f"to={JOURNAL}"
 IN_JOURNAL = f"from={JOURNAL} to={META_MAP}"

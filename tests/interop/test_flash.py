@@ -1,4 +1,4 @@
-"""A flash in front of the store: warm reads, restarts, kill -9, and whatever may become of the flash (docs/flash-cache.md). In a build that
+"""A flash in front of the store: warm reads, restarts, kill -9, and whatever may become of the flash (docs/papers/plc-cache.md). In a build that
 can make the store slow."""
 
 import json

@@ -1,7 +1,7 @@
 """A guest, booted under QEMU, whose disk's server is stopped, killed and upgraded under it.
 
 The guest is the distribution's kernel and an archive made here: busybox, fio and the modules for a virtio disk. Its disk is what `onefold connect --qemu`
-prints, with `write-cache=off`: so nothing that was answered is lost with a server that is killed (docs/operations.md). fio writes and verifies in it, round after
+prints, with `write-cache=off`: so nothing that was answered is lost with a server that is killed (docs/guide/operate.md). fio writes and verifies in it, round after
 round. A request that failed would end fio, or the kernel would say so.
 """
 

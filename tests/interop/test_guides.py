@@ -1,4 +1,4 @@
-"""The commands of README.md and of docs/guides/ are run, each page in a folder of its own, in the order of the page.
+"""The commands of README.md, of docs/guide/backup.md and of docs/guide/clients/ are run, each page in a folder of its own, in the order of the page.
 
 A block of commands is fenced with ```sh. The line before it may say something about it:
 
@@ -120,8 +120,9 @@ def text_of(path):
 
 
 def pages():
-    guides = os.path.join(ROOT, "docs", "guides")
-    return ["README.md"] + sorted(os.path.join("docs", "guides", name) for name in os.listdir(guides) if name.endswith(".md"))
+    clients = os.path.join("docs", "guide", "clients")
+    found = sorted(os.path.join(clients, name) for name in os.listdir(os.path.join(ROOT, clients)) if name.endswith(".md"))
+    return ["README.md", "docs/guide/backup.md"] + found
 
 
 class Guides(unittest.TestCase):
@@ -153,13 +154,13 @@ class Guides(unittest.TestCase):
                          set(PROMISES))
 
     def the_second_disk_takes_no_space(self, page):
-        """docs/guides/qemu.md: the same image again takes no space but for its map."""
+        """docs/guide/clients/qemu.md: the same image again takes no space but for its map."""
         said = "".join(page.output())
         new = re.findall(r"stored: +(.*?) new", said)
         self.assertEqual(new[:2], ["32 MiB", "0 bytes"], said)
 
     def overlay_and_copy_take_next_to_no_space(self, page):
-        """docs/guides/clones.md: the golden image, and beside it some blocks of 4 KiB, the written one among them."""
+        """docs/guide/backup.md: the golden image, and beside it some blocks of 4 KiB, the written one among them."""
         page.run("onefold status vms.onefold --settle --json >status.json")
         with open(os.path.join(page.folder, "status.json"), encoding="utf-8") as file:
             report = json.load(file)
@@ -200,8 +201,8 @@ class Guides(unittest.TestCase):
 
 PROMISES = {
     "README.md": Guides.saves_what_it_promises,
-    "docs/guides/qemu.md": Guides.the_second_disk_takes_no_space,
-    "docs/guides/clones.md": Guides.overlay_and_copy_take_next_to_no_space,
+    "docs/guide/clients/qemu.md": Guides.the_second_disk_takes_no_space,
+    "docs/guide/backup.md": Guides.overlay_and_copy_take_next_to_no_space,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`status --prometheus`: what it prints is the text format, and the figures of `status --json` under the names in docs/counters.md."""
+"""`status --prometheus`: what it prints is the text format, and the figures of `status --json` under the names in docs/reference/metrics.md."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import unittest
 
 from server import ONEFOLD, Pool, onefold, promtool, run
 
-COUNTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/counters.md")
+COUNTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/reference/metrics.md")
 ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| `([^`]+)` \|")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (-?[0-9]+(?:\.[0-9]+)?)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
@@ -25,7 +25,7 @@ def documented():
     """Each metric of the docs: its type, its labels beside `pool`, and the figure that it is."""
     with open(COUNTERS, encoding="utf-8") as file:
         rows = [ROW.fullmatch(line.strip()) for line in file if line.startswith("| `onefold_")]
-    assert rows and all(rows), "a row of a metric in docs/counters.md is not as the others"
+    assert rows and all(rows), "a row of a metric in docs/reference/metrics.md is not as the others"
     metrics = {row[1]: (row[2], re.findall(r"`(\w+)`", row[3]), row[4]) for row in rows}
     assert len(metrics) == len(rows), "a metric is there twice"
     return metrics

@@ -7,10 +7,11 @@ import unittest
 from server import ROOT, Pool, onefold
 
 USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
-    "operations", "promises", "memory", "sizing", "images", "estimate", "devices", "flash-cache", "hostile-clients", "policies", "timing",
-    "troubleshooting", "faq", "guides/qemu", "guides/clones", "guides/file-system", "guides/vhost-user-blk", "guides/iscsi")]
+    "guide/operate", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images", "guide/estimate", "guide/disks", "papers/plc-cache",
+    "internals/hostile-clients", "guide/policies", "guide/timing", "guide/troubleshooting", "guide/faq", "guide/clients/qemu", "guide/backup",
+    "guide/clients/file-system", "guide/clients/vhost-user-blk", "guide/clients/iscsi")]
 # Their sentences have at most 40 words.
-SHORT_PAGES = ["docs/sizing.md", "docs/troubleshooting.md", "docs/faq.md", "docs/guides/clones.md", "docs/estimate.md"]
+SHORT_PAGES = ["docs/guide/sizing.md", "docs/guide/troubleshooting.md", "docs/guide/faq.md", "docs/guide/backup.md", "docs/guide/estimate.md"]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.
 DENIALS = {
@@ -18,33 +19,33 @@ DENIALS = {
     "dedup-verify": [r"no switch for it yet", r"Comparing bytes before sharing, as an option"],
     "onefold dedup": [r"nothing joins them later"],
     "onefold import": [r"there is no client here"],
-    "--metadata <": [r"If the metadata region is full \(docs/disk-format"],
+    "--metadata <": [r"If the metadata region is full \(docs/reference/disk-format"],
 }
 
 SERVER, TLS, CONTROL = (f"crates/onefold/src/{name}.rs" for name in ("frontend/nbd/server/mod", "frontend/nbd/tls/mod", "operators/control"))
 NBD = "crates/nbd/src/"
 # What a page says of a limit: the page, the words with the number in its unit, and the constants that it is.
 LIMITS = [
-    ("hostile-clients", "| handshakes at a time | {}, or half of the connections", [(SERVER, "HALF_OPEN_MAX", 1)]),
-    ("hostile-clients", "| time for a handshake | {} s; {} s while all connections are taken", [(SERVER, "HANDSHAKE_NANOS", 10**9), (SERVER, "CROWDED_NANOS", 10**9)]),
-    ("hostile-clients", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
-    ("hostile-clients", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
-    ("hostile-clients", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
-    ("hostile-clients", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
-    ("hostile-clients", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
-    ("hostile-clients", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
-    ("hostile-clients", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
-    ("hostile-clients", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
-    ("hostile-clients", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
-    ("hostile-clients", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
-    ("hostile-clients", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
+    ("internals/hostile-clients", "| handshakes at a time | {}, or half of the connections", [(SERVER, "HALF_OPEN_MAX", 1)]),
+    ("internals/hostile-clients", "| time for a handshake | {} s; {} s while all connections are taken", [(SERVER, "HANDSHAKE_NANOS", 10**9), (SERVER, "CROWDED_NANOS", 10**9)]),
+    ("internals/hostile-clients", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
+    ("internals/hostile-clients", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
+    ("internals/hostile-clients", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
+    ("internals/hostile-clients", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
+    ("internals/hostile-clients", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
+    ("internals/hostile-clients", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
+    ("internals/hostile-clients", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
+    ("internals/hostile-clients", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
+    ("internals/hostile-clients", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
+    ("internals/hostile-clients", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
+    ("internals/hostile-clients", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
         ("crates/onefold/src/frontend/nbd/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
-    ("operations", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
-    ("operations", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
-    ("operations", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
-    ("operations", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
-    ("promises", "or {} MiB plus what arrived while the sync ran", [("crates/engine/src/data_path/commit.rs", "SELF_SYNC_BYTES", MIB)]),
-    ("promises", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor/pending_commands.rs", "SPACE_NANOS", 10**9)]),
+    ("guide/operate", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
+    ("guide/operate", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
+    ("guide/operate", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
+    ("guide/operate", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
+    ("reference/guarantees", "or {} MiB plus what arrived while the sync ran", [("crates/engine/src/data_path/commit.rs", "SELF_SYNC_BYTES", MIB)]),
+    ("reference/guarantees", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor/pending_commands.rs", "SPACE_NANOS", 10**9)]),
 ]
 
 
@@ -66,7 +67,7 @@ def least_kernel():
 
 def messages():
     """Parts of messages on the page of troubleshooting: each that a row begins with, without what differs."""
-    for line in read("docs/troubleshooting.md").splitlines():
+    for line in read("docs/guide/troubleshooting.md").splitlines():
         if line.startswith("| ") and not line.startswith("| message"):
             for quoted in re.findall(r"`([^`]+)`", line.split(" | ")[0]):
                 yield quoted, [part.strip() for part in quoted.split("…") if part.strip()]
@@ -121,7 +122,7 @@ class Statements(unittest.TestCase):
                 self.assertLessEqual(len(sentence.split()), 40, f"{page}: {sentence}")
 
     def test_a_clone_costs_what_the_page_says(self):
-        said = re.search(r"\| blocks of data \| 0 \|\n\| blocks of metadata \| (\d+) to (\d+)", read("docs/sizing.md"))
+        said = re.search(r"\| blocks of data \| 0 \|\n\| blocks of metadata \| (\d+) to (\d+)", read("docs/guide/sizing.md"))
         least, most = map(int, said.groups())
         with Pool() as pool:
             onefold("create", pool.path, "--capacity", "1G")
@@ -153,8 +154,8 @@ class Statements(unittest.TestCase):
             self.assertIn(said, " ".join(read(f"docs/{page}.md").split()))
 
     def test_no_page_denies_what_is_there(self):
-        reference = read("docs/reference.md")
-        sources = USER_PAGES + ["crates/nbd/src/handshake.rs", "docs/disk-format.md"]
+        reference = read("docs/reference/commands.md")
+        sources = USER_PAGES + ["crates/nbd/src/handshake.rs", "docs/reference/disk-format.md"]
         for there, denials in DENIALS.items():
             self.assertIn(there, reference)
             for source in sources:
@@ -170,7 +171,7 @@ class Statements(unittest.TestCase):
             begin = 256 + 2 + journal + 2 * (257 + -(-metadata // 32768)) + metadata
             return (-(-begin // 1024) * 1024 + slots) * BLOCK
 
-        table = re.findall(r"^\| \**(\d+) (GiB|TiB)\**(?: \|[^|]*){6} \| ([\d,]+) \|", read("docs/disk-format.md"), re.M)
+        table = re.findall(r"^\| \**(\d+) (GiB|TiB)\**(?: \|[^|]*){6} \| ([\d,]+) \|", read("docs/reference/disk-format.md"), re.M)
         self.assertEqual(len(table), 3)
         for number, unit, bytes_ in table:
             self.assertEqual(length(int(number) * (GIB if unit == "GiB" else 1024 * GIB)), int(bytes_.replace(",", "")))
@@ -178,7 +179,7 @@ class Statements(unittest.TestCase):
             onefold("create", pool.path, "--capacity", "1G")
             self.assertEqual(os.path.getsize(pool.path), length(GIB))
         said = re.search(r"A pool of 10 GiB is ([\d.]+) GiB long, one of 1 TiB ([\d.]+) TiB", read("README.md"))
-        rows = re.findall(r"^\| (\d+) (GiB|TiB) \| ([\d,.]+) GiB \| ([\d,]+) MiB \|$", read("docs/sizing.md"), re.M)
+        rows = re.findall(r"^\| (\d+) (GiB|TiB) \| ([\d,.]+) GiB \| ([\d,]+) MiB \|$", read("docs/guide/sizing.md"), re.M)
         self.assertEqual(len(rows), 4)
         for number, unit, long, more in rows:
             capacity = int(number) * (GIB if unit == "GiB" else 1024 * GIB)

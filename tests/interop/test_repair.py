@@ -34,7 +34,7 @@ def command(*arguments):
 
 
 class Store:
-    """The structures of a closed pool, as docs/disk-format.md says."""
+    """The structures of a closed pool, as docs/reference/disk-format.md says."""
 
     def __init__(self, path):
         self.path = path

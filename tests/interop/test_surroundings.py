@@ -46,8 +46,8 @@ def without_io_uring(number):
 
 
 def commands():
-    """Every command, by docs/reference.md, and the names of its arguments."""
-    with open(os.path.join(ROOT, "docs/reference.md"), encoding="utf-8") as file:
+    """Every command, by docs/reference/commands.md, and the names of its arguments."""
+    with open(os.path.join(ROOT, "docs/reference/commands.md"), encoding="utf-8") as file:
         text = file.read()
     return {name: usage for name, usage in re.findall(r"^Usage: onefold ([a-z -]*[a-z]) ?(.*)$", text, re.M)}
 

@@ -111,7 +111,7 @@ impl PagesWritten {
 
 counts! {
     /// Counts of write requests (not of zeroing and discarding) since the pool was opened or the volume was made. A request is the unit that the engine
-    /// takes at once: docs/policies.md. Each figure is defined in docs/counters.md.
+    /// takes at once: docs/guide/policies.md. Each figure is defined in docs/reference/metrics.md.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct WriteCounts {
         /// Requests that were carried out.
@@ -141,7 +141,7 @@ counts! {
 
 counts! {
     /// Counts of read requests since the pool was opened. A request is the unit that the engine takes at once. Each figure is defined in
-    /// docs/counters.md.
+    /// docs/reference/metrics.md.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct ReadCounts {
         /// Requests that were answered with data.
@@ -162,7 +162,7 @@ counts! {
 }
 
 /// Reads of a rotational store from another place than the slot that the map names: from the slot's replica, or from another slot with the same
-/// content. Each figure is defined in docs/counters.md.
+/// content. Each figure is defined in docs/reference/metrics.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlaceCounts {
     /// Reads that went there because blocks follow each other there, and do not in their slots.
@@ -179,7 +179,7 @@ pub struct PlaceCounts {
     pub wrong: u64,
 }
 
-/// Counts of blocks that the read cache found by content, and that it holds once for several slots. Each figure is defined in docs/counters.md.
+/// Counts of blocks that the read cache found by content, and that it holds once for several slots. Each figure is defined in docs/reference/metrics.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ContentCounts {
     /// Blocks of reads that were found in memory by their contents and not by their slots, since the pool was opened.

@@ -25,19 +25,19 @@ enum Command {
     /// Replays a trace under one of the papers' schemes on models of disks: response times and their parts, removed blocks,
     /// memory, energy.
     Replay(Box<repro::replay::command::Arguments>),
-    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/workloads.md.
+    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/papers/workloads.md.
     Workload(repro::dedis::command::Arguments),
-    /// The same loads against a live NBD device, in real time: docs/workloads.md. Prints JSON.
+    /// The same loads against a live NBD device, in real time: docs/papers/workloads.md. Prints JSON.
     Bench(Box<repro::bench::command::Arguments>),
     /// Figures of the papers: their claims, and our results. 'repro figure list' names them.
     Figure(repro::figures::command::Arguments),
     /// The reads of the flash cache's figures as a list, for programs that are compared with its policies, and what these come to on
-    /// them: `bench/ocf/run`, docs/flash-cache.md.
+    /// them: `bench/ocf/run`, docs/papers/plc-cache.md.
     FlashReads(repro::flash_cache::command::Arguments),
     /// The models of disks: beside the drives that were measured.
     Disk(sim::disks::command::Arguments),
     /// I/O saved when index and read cache compete for memory, by fixed divisions of it and by those that the engine makes, on
-    /// a workload that alternates and one that does not: docs/icache.md. Takes many minutes.
+    /// a workload that alternates and one that does not: docs/papers/icache.md. Takes many minutes.
     Icache {
         /// Memory that is divided, in MiB.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -64,7 +64,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Part of the data that an index covers in 0.4 GB of memory for 1 TB of data, and how much of a working set of 5 % it finds: docs/memory.md.
+    /// Part of the data that an index covers in 0.4 GB of memory for 1 TB of data, and how much of a working set of 5 % it finds: docs/guide/memory.md.
     Window {
         /// The pool's data: a number with G or T.
         #[arg(long, default_value = "1T", value_parser = parse_size)]

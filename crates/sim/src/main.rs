@@ -162,7 +162,7 @@ enum Command {
         /// Directory to write to: fuzz/corpus.
         directory: PathBuf,
     },
-    /// Mutants of the engine, each until it is caught. Fails if one is not caught by what docs/fault-model.md states.
+    /// Mutants of the engine, each until it is caught. Fails if one is not caught by what docs/internals/fault-model.md states.
     Mutants {
         /// Number of threads [default: one for each core].
         #[arg(long)]
@@ -201,7 +201,7 @@ enum Command {
         trace: bool,
     },
     /// Costs of requests, and time of opening after a crash, in full pools of many sizes on a simulated SSD. Fails if
-    /// that is more than docs/performance.md states.
+    /// that is more than docs/internals/performance.md states.
     Scale {
         /// Bytes mapped: numbers with G or T.
         #[arg(long, value_delimiter = ',', default_value = "1G,100G,1T", value_parser = parse_size)]
@@ -211,7 +211,7 @@ enum Command {
         write: Option<PathBuf>,
     },
     /// Blocks of metadata that a random write costs in the steady state, by table. Fails if they are more than
-    /// docs/performance.md states.
+    /// docs/internals/performance.md states.
     Metadata {
         /// Bytes mapped.
         #[arg(long, default_value_t = 1_000_000_000_000, value_parser = clap::value_parser!(u64).range(1 << 30..1 << 47))]
@@ -226,7 +226,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/timing.md states, or
+    /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/guide/timing.md states, or
     /// if something stays double.
     Pass(sim::studies::scale::pass::Arguments),
     /// Latencies of a load on one volume while another one is discarded, in pools with space and in full ones on a simulated SSD.
@@ -267,7 +267,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/performance.md.
+    /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/internals/performance.md.
     /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
     Aged(sim::studies::aged::command::Arguments),
     /// Allocations of requests of each kind in the engine; under callgrind, by `tests/instructions`, also the instructions that they

@@ -1,5 +1,5 @@
 //! Audit of the whole state: every quantity that can be counted in two ways is counted twice, and both must agree. (Invariants 2, 3 and 5 of the
-//! design; docs/disk-format.md lists them.) Needs an idle engine: no request, no I/O, no checkpoint in progress.
+//! design; docs/reference/disk-format.md lists them.) Needs an idle engine: no request, no I/O, no checkpoint in progress.
 
 use crate::metadata::page_cache::ReadMetadata;
 use alloc::collections::BTreeSet;

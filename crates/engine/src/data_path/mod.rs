@@ -1,6 +1,6 @@
 //! Requests through their stages: submitted, coalesced, looked up, decided, carried out, answered. Flushes and FUA writes are answered when their record is
 //! durable (`commit.rs`).
-//! `write.rs` and `read.rs` are the story; docs/write-path.md and docs/read-path.md tell it.
+//! `write.rs` and `read.rs` are the story; docs/internals/write-path.md and docs/internals/read-path.md tell it.
 //!
 //! ```text
 //! completions                    completions of I/O: each ends a wait

@@ -1,5 +1,5 @@
 //! Reads and extents: LoadMap, Read (from dirty blocks, cache or device, with the check of every block that the device
-//! gives), Reply. See docs/read-path.md.
+//! gives), Reply. See docs/internals/read-path.md.
 
 use crate::api::*;
 use crate::cache::in_flight::Fill;

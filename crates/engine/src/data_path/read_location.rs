@@ -1,4 +1,4 @@
-//! Read locations of blocks: the slots that the map names, or alternate ones. See docs/read-path.md.
+//! Read locations of blocks: the slots that the map names, or alternate ones. See docs/internals/read-path.md.
 //!
 //! The content of a slot may be at another place, too: in its replica, or in a slot that the index names for the same content. On an SSD a replica is
 //! read where a run begins with it. On an HDD both are kept as candidates until the run ends. The longer one is read, or the cheaper one from the

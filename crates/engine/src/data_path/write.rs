@@ -1,5 +1,5 @@
 //! Writes, write-zeroes and trims: LoadMap, Read and Merge (partial blocks), Verify, then everything else at once: decide,
-//! allocate, change the map, append to the open record, answer. See docs/write-path.md.
+//! allocate, change the map, append to the open record, answer. See docs/internals/write-path.md.
 
 use crate::api::*;
 use crate::data_path::read::push_blocks;

@@ -1,6 +1,6 @@
 //! Policies: which known blocks a write shares. Pure functions of the look-up results for the blocks of one request.
 //!
-//! `select` is Select-Dedupe of POD (section 3.3), `idedup` the sequences of iDedup within a request; docs/policies.md has
+//! `select` is Select-Dedupe of POD (section 3.3), `idedup` the sequences of iDedup within a request; docs/guide/policies.md has
 //! the rules, and how they are read where the papers leave them open.
 
 use alloc::vec;

@@ -1,4 +1,4 @@
-//! Layout of the flash in front of a store: its log, its places, and the pages of the log (docs/disk-format.md).
+//! Layout of the flash in front of a store: its log, its places, and the pages of the log (docs/reference/disk-format.md).
 //!
 //! A log says which container lies in which place. It has two halves, of which one is in force. A page is written once, after the last one.
 //! When the half is full, the valid records are rewritten to the other half, in a new round. An invalid page ends the log.

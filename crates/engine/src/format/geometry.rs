@@ -1,6 +1,6 @@
 //! Layout of the backing store: recorded in every superblock, and fixed when a pool is created, except for growths, which append at the end.
 //!
-//! In blocks of `block_size` bytes, in this order (docs/disk-format.md has the picture):
+//! In blocks of `block_size` bytes, in this order (docs/reference/disk-format.md has the picture):
 //!
 //! ```text
 //! 0, 1                  superblock place A: even epochs, odd epochs

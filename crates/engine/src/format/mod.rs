@@ -1,6 +1,6 @@
 //! The disk format, as pure code: encoding, validation and decoding of each structure on disk.
 //!
-//! It owns no state. Its results for the same bytes never change: docs/disk-format.md specifies them, and other versions read them. Every layer
+//! It owns no state. Its results for the same bytes never change: docs/reference/disk-format.md specifies them, and other versions read them. Every layer
 //! may use it; it uses only itself and the base.
 
 pub(crate) mod bytes;

@@ -1,5 +1,5 @@
 //! Journal records: their changes, and their encoding on the device. A record is one or more pages, followed by the whole blocks inlined in it. Layout in
-//! docs/disk-format.md.
+//! docs/reference/disk-format.md.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! The superblock: the block that makes a store a pool. There is one in each of four slots (two places, even and odd epochs).
 //!
 //! A superblock names a checkpoint: the roots of all trees, and the last journal record that they include. It also names a seal: the last
-//! journal record that recovery accepted when this epoch began. Layout in docs/disk-format.md.
+//! journal record that recovery accepted when this epoch began. Layout in docs/reference/disk-format.md.
 
 mod parameters;
 mod passes;

@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(ghosts.touch(Slot(7), true), None);
     }
 
-    /// Checks the figures of docs/memory.md.
+    /// Checks the figures of docs/guide/memory.md.
     #[test]
     fn an_entry_of_the_index_takes_16_bytes_and_with_its_ghosts_half_a_byte_more() {
         for entries in [3u64 << 18, 1 << 20, (1 << 20) + (1 << 14), 5 << 20] {

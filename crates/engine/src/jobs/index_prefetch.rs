@@ -44,7 +44,7 @@ const SAVED_MAX: u32 = 16 * COST;
 /// Number of marks of prefetched digests, whose hits will be counted.
 const MARKS: usize = 8192;
 
-/// Counts of the prefetch. Each figure is defined in docs/counters.md.
+/// Counts of the prefetch. Each figure is defined in docs/reference/metrics.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IndexPrefetchCounts {
     /// Summary pages that were scanned.

@@ -1,4 +1,4 @@
-//! Crash recovery: turns the state that a crash left into a pool that serves. Every opening is a recovery. docs/recovery.md has the argument.
+//! Crash recovery: turns the state that a crash left into a pool that serves. Every opening is a recovery. docs/internals/recovery.md has the argument.
 //!
 //! ```text
 //! Sync         data that is read may be only in a cache

@@ -15,7 +15,7 @@
 //! must hold: a plan moves each slot once at most; every slot that it moves is in the given contents.
 //!
 //! Its callers: the engine notes reads in a [`profiling::Profiling`] while it is told to, the program makes plans of them (`onefold relocate`), and
-//! the simulator measures plans (`repro figure rededup-*`): docs/relocation.md. The job that runs a plan knows only slots in an order
+//! the simulator measures plans (`repro figure rededup-*`): docs/papers/rededup.md. The job that runs a plan knows only slots in an order
 //! (`jobs/relocate/`).
 
 pub mod assess;

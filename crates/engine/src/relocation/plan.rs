@@ -5,7 +5,7 @@
 //! the order in which the object is read. So an earlier object is never taken apart by a later one.
 //!
 //! As printed ([`Rules::PAPER`]) candidates are ranked by value. Ours ([`Rules::OURS`]) ranks by runs for each block, regardless of sharers: the
-//! order that saved most on 21 made populations of two servers each (docs/relocation.md). Either continues until there are no candidates; either can
+//! order that saved most on 21 made populations of two servers each (docs/papers/rededup.md). Either continues until there are no candidates; either can
 //! stop where the value is no longer above 0, leave objects that lie in one piece where they are, and have a budget.
 
 use alloc::vec::Vec;

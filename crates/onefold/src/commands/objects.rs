@@ -1,4 +1,4 @@
-//! `onefold objects import`: the map from blocks of a volume to files of its guest, for the profile of device reads (docs/relocation.md).
+//! `onefold objects import`: the map from blocks of a volume to files of its guest, for the profile of device reads (docs/papers/rededup.md).
 //!
 //! Two formats of text are understood, and told apart by their lines:
 //!

@@ -290,7 +290,7 @@ fn warn_of_copying(store: &Store) {
     if let Overwriting::Elsewhere(name) = copy_on_write::overwriting(store) {
         warn!(
             "{} is on {name}, which copies on write: when the file system is full, writes and flushes fail. Keep space \
-             there, or make the pool anew in a file that is written in place (docs/operations.md)",
+             there, or make the pool anew in a file that is written in place (docs/guide/operate.md)",
             store.path().display()
         );
     }

@@ -1,4 +1,4 @@
-//! Label of a flash, its first block: the pool that it is for, and the operator's settings from when it was attached. Layout in docs/disk-format.md.
+//! Label of a flash, its first block: the pool that it is for, and the operator's settings from when it was attached. Layout in docs/reference/disk-format.md.
 //!
 //! Without it nothing is written there: an operator who names the wrong device at a start loses nothing.
 

@@ -1,4 +1,4 @@
-//! Flash cache in front of a slow store: a second file or device with copies of containers (docs/flash-cache.md, docs/rfc/0013).
+//! Flash cache in front of a slow store: a second file or device with copies of containers (docs/papers/plc-cache.md, docs/rfc/0013).
 //!
 //! - `label`: its first block, which names its pool
 //! - `device`: the file or device, refusals, and making one into a cache

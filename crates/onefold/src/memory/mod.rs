@@ -313,7 +313,7 @@ mod tests {
         [largest(&|_, _| true), largest(&Limits::index_proves)]
     }
 
-    /// Compares with the table of docs/memory.md.
+    /// Compares with the table of docs/guide/memory.md.
     #[test]
     fn the_largest_pools_are_those_of_the_documents() {
         let table = [64u64, 128, 512, 1024, 4096].map(|mebibytes| (mebibytes, largest_pools_gib(mebibytes << 20)));

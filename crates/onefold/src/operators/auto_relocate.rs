@@ -1,5 +1,5 @@
 //! Automatic relocation (`onefold set POOL relocate=auto`, or hours of the day): notes reads, makes a plan of them now and then, and runs the plan if it is
-//! worth it. docs/relocation.md says when.
+//! worth it. docs/papers/rededup.md says when.
 //!
 //! A thread of its own looks twice a minute, and sends the reactor an operator's requests. So the data path never waits for a plan, and all of it could be done
 //! by hand. The operator's work goes first: a run that another client has begun or paused is left alone.

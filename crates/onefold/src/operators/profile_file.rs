@@ -1,4 +1,4 @@
-//! File format of a profile of device reads (docs/relocation.md): in a file it survives the end of the server.
+//! File format of a profile of device reads (docs/papers/rededup.md): in a file it survives the end of the server.
 //!
 //! The file is text, a JSON value a line. The first line holds the version of the form, the pool, and the volumes that it had; then come names, parts and runs
 //! as [`Row`] has them; the last line counts these, so that a file that was cut off is known.

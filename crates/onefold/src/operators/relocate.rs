@@ -1,4 +1,4 @@
-//! Control requests about the profile of device reads that a server keeps (docs/relocation.md), and their answers.
+//! Control requests about the profile of device reads that a server keeps (docs/papers/rededup.md), and their answers.
 //!
 //! A client requests a few runs at a time, by their numbers, so that neither the data path nor a line on the control socket waits for all of them. The client
 //! makes the plan, in a process of its own.

@@ -1,4 +1,4 @@
-//! Report of the index and the read cache in `status`: their cache partition, and their hits (docs/counters.md).
+//! Report of the index and the read cache in `status`: their cache partition, and their hits (docs/reference/metrics.md).
 
 use engine::{CacheSetting, Engine, PartitionChange, PartitionMode};
 use serde::{Deserialize, Serialize};

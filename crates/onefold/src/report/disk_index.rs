@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::define::report;
 
 report! {
-    /// Figures of the complete index on disk: docs/counters.md.
+    /// Figures of the complete index on disk: docs/reference/metrics.md.
     #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
     pub struct DiskIndexReport from (status: DiskIndexStatus) {
         /// Pages of the index, each a bucket; 0: there is none.

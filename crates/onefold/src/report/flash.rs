@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(3600);
 const DAY_SECONDS: f64 = 86_400.0;
 
 report! {
-    /// Copies of containers to flash, in the quadrant in which their containers are by now, from QA to QD: docs/flash-cache.md.
+    /// Copies of containers to flash, in the quadrant in which their containers are by now, from QA to QD: docs/papers/plc-cache.md.
     #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[serde(default)]
     pub struct QuadrantsReport of Quadrants {
@@ -55,7 +55,7 @@ impl QuadrantsReport {
     }
 }
 
-/// Figures of the flash: docs/counters.md.
+/// Figures of the flash: docs/reference/metrics.md.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(default)]
 pub struct FlashReport {

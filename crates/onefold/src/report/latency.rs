@@ -1,4 +1,4 @@
-//! Report of the latency of clients' requests in `status` (docs/counters.md).
+//! Report of the latency of clients' requests in `status` (docs/reference/metrics.md).
 
 use serde::{Deserialize, Serialize};
 

@@ -197,7 +197,7 @@ report! {
 }
 
 report! {
-    /// Blocks of metadata that checkpoints have written since the pool was opened: docs/counters.md.
+    /// Blocks of metadata that checkpoints have written since the pool was opened: docs/reference/metrics.md.
     #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
     pub struct MetadataReport from (counters: &Counters, written: u64) where {
         let pages = counters.pages_written;
@@ -518,7 +518,7 @@ pub fn full_text(name: &str) -> Option<&'static str> {
     match name {
         "data" => Some("the pool's capacity is used up: trim or delete unneeded data, or 'onefold grow --capacity'"),
         "metadata" => Some(
-            "the pool's maps and tables are full: delete volumes that are not needed, or 'onefold grow --metadata' (docs/sizing.md)",
+            "the pool's maps and tables are full: delete volumes that are not needed, or 'onefold grow --metadata' (docs/guide/sizing.md)",
         ),
         _ => None,
     }

@@ -1,4 +1,4 @@
-//! Report of requests in `status`: the counters of docs/counters.md, as JSON and for people.
+//! Report of requests in `status`: the counters of docs/reference/metrics.md, as JSON and for people.
 
 use engine::{IndexPrefetchCounts, ReadCounts, Removed, WhatIf, WriteCounts};
 use serde::{Deserialize, Serialize};

@@ -183,7 +183,7 @@ pub fn short_of_space(path: &Path, total_bytes: u64) -> Option<String> {
     (needed > free).then(|| {
         format!(
             "{} may need {} more, and its file system has {} free: when that runs out, writes fail with ENOSPC though the pool has space left \
-             (docs/operations.md, \"The file system under a pool\")",
+             (docs/guide/operate.md, \"The file system under a pool\")",
             path.display(),
             size::show(needed),
             size::show(free)

@@ -358,7 +358,7 @@ fn refusal(store: &Store, owner: &Owner, state: &OwnerState) -> String {
         ),
         OwnerState::Elsewhere => format!(
             "That is another host than this one. Stop it there: ssh {name} kill {pid}. If {name} cannot be reached, first make certain \
-             that it no longer writes to this disk (power it off, or fence it: docs/operations.md), then type:\n  {}",
+             that it no longer writes to this disk (power it off, or fence it: docs/guide/operate.md), then type:\n  {}",
             again()
         ),
     };

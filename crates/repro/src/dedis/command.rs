@@ -50,10 +50,10 @@ struct Run {
     /// Size of the volume. Not given: --size, or 1G.
     #[arg(long, value_parser = whole_blocks)]
     volume: Option<u64>,
-    /// Deduplication policy: native, observe, full, select, idedup, with their parameters (docs/policies.md).
+    /// Deduplication policy: native, observe, full, select, idedup, with their parameters (docs/guide/policies.md).
     #[arg(long, default_value = "full")]
     policy: String,
-    /// Timing of the deduplication: inline, offline, hybrid (docs/timing.md).
+    /// Timing of the deduplication: inline, offline, hybrid (docs/guide/timing.md).
     #[arg(long, default_value_t = Timing::Inline)]
     timing: Timing,
     /// Goal of the clients, such as 20000iops or 200MiB/s.
@@ -68,10 +68,10 @@ struct Run {
     /// Memory of the engine. Not given: enough for all contents, and the index keeps its part.
     #[arg(long, value_parser = sim::disks::spec::size)]
     memory: Option<u64>,
-    /// The model of a disk: docs/disks.md has the names.
+    /// The model of a disk: docs/internals/simulated-disks.md has the names.
     #[arg(long, default_value = "ssd")]
     disk: String,
-    /// Time of the processor for each block that is written, in nanoseconds: docs/performance.md has ours.
+    /// Time of the processor for each block that is written, in nanoseconds: docs/internals/performance.md has ours.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     processor_ns: u64,
     /// Answer each write when it is durable, not from memory.

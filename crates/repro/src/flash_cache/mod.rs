@@ -2,7 +2,7 @@
 //! (`engine::admission`) is compared with the policies of others (PLC-Cache, MSST 2014).
 //!
 //! Invariants: a run is a function of data, reads, policy and sizes alone. Disk time never changes a decision of the policy: its clock spreads the reads of a
-//! run evenly over its days. `figures/plc` calls it; docs/flash-cache.md has the results.
+//! run evenly over its days. `figures/plc` calls it; docs/papers/plc-cache.md has the results.
 
 mod clients;
 pub mod command;

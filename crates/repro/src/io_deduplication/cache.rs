@@ -92,7 +92,7 @@ impl Counts {
     }
 }
 
-/// Returns an empty cache for `names` different names and `blocks` blocks, by `repro`'s own policies (docs/flash-cache.md).
+/// Returns an empty cache for `names` different names and `blocks` blocks, by `repro`'s own policies (docs/papers/plc-cache.md).
 pub fn cache(policy: Policy, names: u32, blocks: u64) -> Cache {
     let places = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
     Cache::new(policy, Size { things: names, addresses: names, places, bytes: BLOCK })

@@ -3,7 +3,7 @@
 //! It has three techniques, each of which can be disabled: a cache by content, the choice of the copy nearest to the head, and copies of popular blocks in
 //! scratch zones across the disk. [`workload`] makes the traces, [`cache`] is the cache, [`hits`] counts its hits, [`replay`] gives a trace to a disk.
 //! [`copies`] measures one disk with many copies of each block, and [`look`] has the statistics of a trace. [`image`] is the disk before a trace, [`dispatch`]
-//! a scheduler that knows copies. `figures/iodedup` calls it; docs/io-deduplication.md has the results.
+//! a scheduler that knows copies. `figures/iodedup` calls it; docs/papers/io-deduplication.md has the results.
 //!
 //! Invariants: all is a function of shape and setup alone. A read returns the content of its address, whichever place it is read from: every write passes
 //! through the layer that tracks places.

@@ -4,7 +4,7 @@
 //! A [`World`] has a population of files and days of reads, both made, fitted to ReDedup's Table I and Fig. 2a alone. A layout has the place of each block of
 //! each file; equal places are shared blocks. A plan is made from one day's reads and measured with the next day's.
 //!
-//! Invariants: all is a function of the shape alone; a layout never changes the content of a file. `figures/rededup` calls it; docs/relocation.md has the
+//! Invariants: all is a function of the shape alone; a layout never changes the content of a file. `figures/rededup` calls it; docs/papers/rededup.md has the
 //! results.
 
 pub mod layouts;

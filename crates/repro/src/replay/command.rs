@@ -36,7 +36,7 @@ pub struct Arguments {
     /// curves (select with the engine's own iCache).
     #[arg(long, default_value = "select")]
     scheme: Scheme,
-    /// The disk, or each disk of an array: docs/disks.md has the names.
+    /// The disk, or each disk of an array: docs/internals/simulated-disks.md has the names.
     #[arg(long, default_value = "hdd:wd1600aajs,write-cache=off")]
     disk: String,
     /// Number of disks in a RAID5.

@@ -205,7 +205,7 @@ mod tests {
             let all = validate(&directory, name).expect("the files are there").remove(0);
             println!("{name}: {all:?}");
             assert!(all.demerit_percent < 10.0 && all.mean_error_percent.abs() < 3.0, "{name}: {all:?}");
-            assert!(all.demerit_percent < demerit, "{name}, as docs/disks.md says: {all:?}");
+            assert!(all.demerit_percent < demerit, "{name}, as docs/internals/simulated-disks.md says: {all:?}");
             assert_eq!(all.count, 10_000);
         }
     }

@@ -16,7 +16,7 @@ use super::driver::{Driver, Task, probe};
 pub const BLOCK: usize = 512;
 /// Block of superblock place B.
 pub const PLACE_B: u64 = 2;
-/// Size of a record's header in bytes, and position of its checksum (docs/disk-format.md).
+/// Size of a record's header in bytes, and position of its checksum (docs/reference/disk-format.md).
 pub const RECORD_HEADER: usize = 64;
 /// Size of a journal entry in bytes.
 pub const RECORD_ENTRY: usize = 40;

@@ -14,7 +14,7 @@ use crate::world::disk::Cut;
 use crate::world::flash::FlashConfig;
 use crate::{Checked, violated};
 
-/// Maximum number of changes that a job makes between two syncs: recovery verifies each of them (docs/performance.md).
+/// Maximum number of changes that a job makes between two syncs: recovery verifies each of them (docs/internals/performance.md).
 const PER_SYNC: u64 = 1024;
 /// Number of blocks that are stored twice.
 const TWICE: u64 = 3200;

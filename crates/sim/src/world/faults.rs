@@ -4,7 +4,7 @@
 //! sees the damage, a write that succeeds replaces both, and lifting the faults restores the pristine content. A write that fails *with an error* is
 //! different: its result is the new content of the block.
 //!
-//! Of the two copies of a superblock at most one is damaged at a time (docs/fault-model.md says why).
+//! Of the two copies of a superblock at most one is damaged at a time (docs/internals/fault-model.md says why).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

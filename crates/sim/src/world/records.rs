@@ -3,7 +3,7 @@
 use crate::content::Content;
 use crate::world::{RecordNote, World};
 
-/// First four bytes of a record, as a number (docs/disk-format.md).
+/// First four bytes of a record, as a number (docs/reference/disk-format.md).
 const RECORD_MAGIC: u32 = 0x314a_464f;
 
 impl World {

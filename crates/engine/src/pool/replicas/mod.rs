@@ -13,7 +13,7 @@
 //! ```
 //!
 //! On an HDD a read goes to the cheapest place from the current head position: the slot, its replica, or another slot that the index names
-//! for the same content ("I/O Deduplication", dynamic replica retrieval; docs/io-deduplication.md).
+//! for the same content ("I/O Deduplication", dynamic replica retrieval; docs/papers/io-deduplication.md).
 
 mod columns;
 mod locations;

@@ -25,7 +25,7 @@ pub struct CreateArgs {
     #[arg(long, alias = "size", value_parser = size::parse_large)]
     pub capacity: u64,
     /// Space for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
-    /// same images (docs/sizing.md)
+    /// same images (docs/guide/sizing.md)
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub metadata: Option<u64>,
     /// Kind of the disk: hdd (rotational), ssd, or auto: as the system says whenever the pool is opened

@@ -24,7 +24,7 @@ fn is_payload(code: u32) -> bool {
     code < ZERO
 }
 
-/// Counts, as docs/counters.md defines them, and what reading everything back takes.
+/// Counts, as docs/reference/metrics.md defines them, and what reading everything back takes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub requests: u64,

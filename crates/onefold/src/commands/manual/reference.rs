@@ -1,4 +1,4 @@
-//! Generator of docs/reference.md: every command and switch, as `--help` prints it, so that the page cannot differ from the program.
+//! Generator of docs/reference/commands.md: every command and switch, as `--help` prints it, so that the page cannot differ from the program.
 //!
 //! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference` writes the page; without it the test compares.
 
@@ -7,14 +7,14 @@ use clap::{Command, CommandFactory};
 use crate::commands::cli::Cli;
 
 /// Path of the page, from the crate.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/commands.md");
 
 /// Text before the commands.
 const BEGINNING: &str = "\
 # Reference
 
 Every command with its arguments and switches: what `onefold COMMAND --help` prints. The program makes this page, and a test holds it
-([CONTRIBUTING](../CONTRIBUTING.md)): change the help in the program, not here.
+([CONTRIBUTING](../../CONTRIBUTING.md)): change the help in the program, not here.
 
 Sizes are in powers of 1024 (`512M`, `10G`, `1TiB`). Exit status: 0 done, 1 failed, 2 wrong usage.
 ";
@@ -57,6 +57,6 @@ fn the_reference_is_what_the_program_says() {
     let same = there == page();
     assert!(
         same,
-        "docs/reference.md differs from the program's help: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference rewrites it"
+        "docs/reference/commands.md differs from the program's help: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold reference rewrites it"
     );
 }

@@ -7,7 +7,7 @@
 //! - `path[label of NAMES]`: a sample for each of NAMES, 1 for the name that the figure has now.
 //! - `path[as function]`: the figure, converted.
 //!
-//! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` brings the table into docs/counters.md.
+//! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` brings the table into docs/reference/metrics.md.
 
 use engine::PassState;
 

@@ -1,4 +1,4 @@
-//! Generator of the table of metrics in docs/counters.md, so that the page cannot differ from the program; and the figures that are no metrics.
+//! Generator of the table of metrics in docs/reference/metrics.md, so that the page cannot differ from the program; and the figures that are no metrics.
 //!
 //! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` writes the table; without it the test compares.
 
@@ -9,7 +9,7 @@ use crate::report::prometheus::{Kind, Metric};
 use crate::report::text::tests::report;
 
 /// Path of the page, from the crate.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/counters.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
 
 /// Head of the table, which ends with an empty line.
 const HEAD: &str = "| metric | type | labels besides `pool` | figure |\n|---|---|---|---|\n";
@@ -155,7 +155,7 @@ fn metrics_are_those_of_the_page() {
         let same = page[start..end] == table;
         assert!(
             same,
-            "docs/counters.md differs from the metrics: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics rewrites it"
+            "docs/reference/metrics.md differs from the metrics: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics rewrites it"
         );
     }
 }

@@ -213,7 +213,7 @@ fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
     let rates = our_rates(experiment, costs);
     let notes = vec![
         format!(
-            "Costs of our engine on the model of the drive of docs/performance.md, measured when this was made: uniform writes of highperf, 2 GiB (short form: 128 MiB), 40 MiB of \
+            "Costs of our engine on the model of the drive of docs/internals/performance.md, measured when this was made: uniform writes of highperf, 2 GiB (short form: 128 MiB), 40 MiB of \
              memory, the complete index on the device. {:.1} us for a write inline, {:.1} offline, {:.2} for a block of a pass while nobody else is \
              there. They do not grow.",
             costs.inline as f64 / 1e3,
@@ -480,7 +480,7 @@ mod tests {
             let seconds = run(PAPER, &experiment.rates, PHASE, path, How::Ours);
             let ours = of_ours(&seconds);
             let what = experiment.what;
-            // The band of the figure is 30. Beyond that: small misses, while costs grow and the throttle comes after them (docs/hiods.md).
+            // The band of the figure is 30. Beyond that: small misses, while costs grow and the throttle comes after them (docs/papers/hiods.md).
             assert!(ours.avoidable <= 45 && ours.lowered == 0 && ours.is_done, "{what} {path:?}: {ours:?}");
             for phase in 0..3 {
                 let later = of_phase(&seconds, phase).iter().skip(3);
@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things are not reproduced (docs/hiods.md):
+    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things are not reproduced (docs/papers/hiods.md):
     /// after the mountain and the descending stairs its own burst makes it oscillate.
     #[test]
     fn the_preset_switches_falls_short_and_bursts_as_the_paper_says() {

@@ -48,7 +48,7 @@ fn copies(results: &Results) -> Figure {
         chart: Chart::lines("The nearest of N copies", ("copies of each content", "time of a read in ms"), series)
             .scale_x(Scale::Log),
         notes: vec![
-            "The drive of docs/disks.md, 160 GB, all of it in use; the author has 500 GB. Copies lie anywhere, no content is read twice, requests follow each other without pause. Half a revolution, \
+            "The drive of docs/internals/simulated-disks.md, 160 GB, all of it in use; the author has 500 GB. Copies lie anywhere, no content is read twice, requests follow each other without pause. Half a revolution, \
              4.2 ms, is left however near a copy is: the head is not at the right angle."
                 .into(),
         ],

@@ -15,7 +15,7 @@ pub(super) const MEMORY: Entry = Entry {
 };
 
 const GIB: u64 = 1 << 30;
-/// Our metadata for each buffer: 24 bytes, and 4 to 8 for lists (docs/io-deduplication.md).
+/// Our metadata for each buffer: 24 bytes, and 4 to 8 for lists (docs/papers/io-deduplication.md).
 const OURS: (u64, u64) = (28, 32);
 
 fn memory(_: &Results) -> Figure {

@@ -116,7 +116,7 @@ fn table(results: &Results) -> Figure {
             WAYS.iter().zip(heights).map(|(way, heights)| with_paper(way.name, heights, &shapes)).collect(),
         ),
         notes: vec![
-            "One drive of 7,200 rpm (docs/disks.md) with its write cache; at most 128 commands in progress; C-LOOK. The slides' seconds are of blktrace and do not say whether with the queue: both are here. \
+            "One drive of 7,200 rpm (docs/internals/simulated-disks.md) with its write cache; at most 128 commands in progress; C-LOOK. The slides' seconds are of blktrace and do not say whether with the queue: both are here. \
              1 GiB for the cache is the machine's memory in the slides; the cache's own size is not stated."
                 .into(),
             "Service is scaled to a week of the paper's amounts. The paper does not say how much of its traces was replayed.".into(),

@@ -36,7 +36,7 @@ fn energy(results: &Results) -> Figure {
         rows: all,
         chart: bars(results, "Energy above that of idle disks", "% of Native", &SCHEMES, percent, |_, _| None),
         notes: vec![
-            "Disks of 7,200 rpm that take 12.5 W seeking, 12.0 W at other work and 7.5 W idle (docs/disks.md); they never stand still. The \
+            "Disks of 7,200 rpm that take 12.5 W seeking, 12.0 W at other work and 7.5 W idle (docs/internals/simulated-disks.md); they never stand still. The \
              processor's energy for digests is not counted."
                 .into(),
         ],

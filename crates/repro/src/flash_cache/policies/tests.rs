@@ -8,7 +8,7 @@ use sim::random::mix;
 const THINGS: u32 = 5000;
 const READS: u64 = 100_000;
 
-/// Returns the stream of docs/flash-cache.md, in integers: the same in the program that it is compared with.
+/// Returns the stream of docs/papers/plc-cache.md, in integers: the same in the program that it is compared with.
 fn stream() -> impl Iterator<Item = u32> {
     (0..READS).map(|number| {
         let draw = mix(number);
@@ -30,7 +30,7 @@ fn misses(policy: Policy, places: u32) -> u64 {
     stream().map(|thing| u64::from(!cache.access(access(thing)).hit)).sum()
 }
 
-/// Checks the misses against libCacheSim 0.3.5; docs/flash-cache.md has the command that printed these.
+/// Checks the misses against libCacheSim 0.3.5; docs/papers/plc-cache.md has the command that printed these.
 #[test]
 fn misses_are_those_of_libcachesim() {
     let golden = [

@@ -1,6 +1,6 @@
 //! Fault tolerance of a run: errors that faults explain, permitted losses, and reopening of the pool.
 //!
-//! Conditions that must hold (docs/fault-model.md):
+//! Conditions that must hold (docs/internals/fault-model.md):
 //! - reads return only contents that the model allows, always; a read may fail only while a fault strikes reads, or after a write failed;
 //! - a host without space for writes makes no pool read-only: flushes and changes may fail with it, and succeed when there is space;
 //! - the pool becomes read-only only after a write or a sync failed, or a read of metadata failed or returned other content;

@@ -26,7 +26,7 @@ pub enum Moves {
 /// The pool that ages, and its disk.
 #[derive(Args)]
 pub struct Arguments {
-    /// The disks: docs/disks.md has the names.
+    /// The disks: docs/internals/simulated-disks.md has the names.
     #[arg(long, value_delimiter = ';', default_value = "ssd;hdd:wd1600aajs")]
     disks: Vec<String>,
     /// Bytes of the volume: a number with M, G or T.

@@ -137,7 +137,7 @@ fn a_part_of(limits: Limits, fraction: u32) -> Limits {
     }
 }
 
-/// Describes the excess over the figure in docs/performance.md, if there is one.
+/// Describes the excess over the figure in docs/internals/performance.md, if there is one.
 pub fn excess(results: &Results) -> Option<String> {
     let each = results.each(results.pages.sum());
     (each > MOST).then(|| format!("{each:.3} blocks of metadata for a block written, {MOST} allowed"))

@@ -1,7 +1,7 @@
 //! A study of the cost of a request, and of the time of opening after a crash, in pools of 1 GiB to 100 TiB.
 //!
 //! `pool` makes a pool of any size that is full from the start, `device` is an SSD, `machine` drives the engine with both in virtual time, `load` are the
-//! clients. This module runs them for one size after the other, and checks the results against the constants that docs/performance.md states.
+//! clients. This module runs them for one size after the other, and checks the results against the constants that docs/internals/performance.md states.
 
 pub mod discard;
 pub mod discard_report;
@@ -40,7 +40,7 @@ const FLUSHES: u64 = 1_000;
 /// Number of blocks written before the last flush that are read after a crash.
 const VERIFIED: usize = 2_000;
 
-/// Memory that a server keeps for itself: 4 MiB of staging, and for connections a sixteenth and a sixty-fourth (docs/memory.md).
+/// Memory that a server keeps for itself: 4 MiB of staging, and for connections a sixteenth and a sixty-fourth (docs/guide/memory.md).
 const STAGING_BYTES: u64 = 4 << 20;
 const CONNECTION_SHARES: [u64; 2] = [16, 64];
 

@@ -1,4 +1,4 @@
-//! The constants of docs/performance.md, and the tables in it.
+//! The constants of docs/internals/performance.md, and the tables in it.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub struct Most {
     pub commands: f64,
 }
 
-/// Returns the maximum costs of a request of a workload. docs/performance.md has the reasons.
+/// Returns the maximum costs of a request of a workload. docs/internals/performance.md has the reasons.
 pub fn most(workload: Workload) -> Most {
     match workload {
         Workload::RandomRead => Most { page_visits: 16.0, steps: 5.0, commands: 4.0 },

@@ -1,4 +1,4 @@
-//! The worked examples of docs/write-path.md and docs/read-path.md, computed by the engine: it must do as the documents say.
+//! The worked examples of docs/internals/write-path.md and docs/internals/read-path.md, computed by the engine: it must do as the documents say.
 
 use std::cell::RefCell;
 use std::rc::Rc;

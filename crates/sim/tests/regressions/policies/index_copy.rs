@@ -81,7 +81,7 @@ fn removed(sample: &Sample) -> [(u64, u64); 3] {
     })
 }
 
-/// The figures of docs/policies.md.
+/// The figures of docs/guide/policies.md.
 #[test]
 fn what_each_setting_removes_of_real_samples() {
     for (name, read, figures) in [
