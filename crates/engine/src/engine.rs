@@ -153,17 +153,17 @@ impl Engine {
     /// Takes a free buffer to receive payload into; `None` while there is none (try again after the next event).
     pub fn take_buffer(&mut self) -> Option<BufferId> {
         // A pool that could not write keeps its buffers; new clients must get the error.
-        if !self.pool.state.read_only() && !self.enospc.refuses_changes() && !self.pool.memory.buffers.may_receive() {
+        if !self.pool.state.read_only() && !self.enospc.refuses_changes() && !self.pool.memory.buffers().may_receive() {
             return None;
         }
         let buffer = self.pool.any_buffer()?;
-        self.pool.memory.buffers.set_incoming(buffer);
+        self.pool.memory.buffers_mut().set_incoming(buffer);
         Some(buffer)
     }
 
     /// Gives back a buffer that was taken and will not be submitted.
     pub fn return_buffer(&mut self, buffer: BufferId) {
-        self.pool.memory.buffers.release(buffer);
+        self.pool.memory.buffers_mut().release(buffer);
         self.pool.wake();
     }
 

@@ -105,7 +105,7 @@ impl Engine {
         if self.pool.state.closes_early() {
             return;
         }
-        if self.pool.durable.reclaim_left {
+        if self.pool.durable.reclaim_left() {
             self.jobs.reclaim(&mut self.pool, &self.repairs);
         }
         if let Err(failure) = self.jobs.step_checkpoint(&mut self.pool, &self.repairs, load) {
@@ -137,26 +137,27 @@ impl Engine {
         if self.pool.state.metadata_full() {
             self.jobs.reserve_metadata(&mut self.pool);
         }
-        self.pool.durable.journal.want_all_durable();
+        self.pool.durable.journal_mut().want_all_durable();
         self.pool.write_inlined();
         self.jobs.reclaim(&mut self.pool, &self.repairs);
         self.pool.publish_pending();
         // A damaged record is told from one that a crash cut off only if it is known to have been durable.
-        self.pool.durable.journal.publish(self.pool.durable.journal.last_filled());
+        let filled = self.pool.durable.journal().last_filled();
+        self.pool.durable.journal_mut().publish(filled);
         let idle = self.pool.state.now() >= self.pool.state.last_change() + IDLE_MERGE;
-        if idle && (!self.pool.durable.delta.is_empty() || self.pool.has_discards()) {
+        if idle && (!self.pool.durable.delta().is_empty() || self.pool.has_discards()) {
             self.pool.request_checkpoint();
         }
     }
 
     /// Decides, at the end of a pump, when the engine next runs without an event.
     fn set_tick(&mut self, load: &LoadSnapshot) {
-        let unsafe_records = !self.pool.durable.journal.is_durable();
+        let unsafe_records = !self.pool.durable.journal().is_durable();
         let waits = unsafe_records
-            || self.pool.durable.journal.last_filled() > self.pool.durable.journal.published()
-            || !self.pool.durable.journal.inlined().is_empty()
-            || !self.pool.durable.space.pending().is_empty()
-            || !self.pool.durable.delta.is_empty()
+            || self.pool.durable.journal().last_filled() > self.pool.durable.journal().published()
+            || !self.pool.durable.journal().inlined().is_empty()
+            || !self.pool.durable.space().pending().is_empty()
+            || !self.pool.durable.delta().is_empty()
             || self.pool.has_discards()
             || self.jobs.disk_index_is_due(&self.pool, load)
             || self.queues.has_waits_for_space()
@@ -167,7 +168,7 @@ impl Engine {
         let writes = self.pool.state.is_written();
         let checkpoint = writes && !self.pool.state.closes_early() && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
-        let reclaims = self.pool.durable.reclaim_left && open && writes && !self.pool.state.closes_early();
+        let reclaims = self.pool.durable.reclaim_left() && open && writes && !self.pool.state.closes_early();
         self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
         if !waits || !writes || self.pool.state.phase() == Phase::Closed {
             self.tick = None;

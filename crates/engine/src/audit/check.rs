@@ -111,7 +111,7 @@ impl Engine {
     ) -> Option<()> {
         let (mut read, mut ignore) = (|offset, length| read(offset, length), |_: &str| {});
         let mut audit = self.look(&mut read, &mut ignore);
-        let root = self.pool.durable.roots[tree as usize];
+        let root = self.pool.durable.root(tree);
         audit.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, leaf, page| visit(leaf, page));
         audit.good.then_some(())
     }
@@ -128,10 +128,10 @@ impl Engine {
             }
         });
         let mut fresh: Vec<_> =
-            self.pool.durable.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
+            self.pool.durable.delta().slots().iter().filter(|(_, recent)| recent.fresh && recent.refs > 0).collect();
         fresh.sort_unstable_by_key(|(slot, _)| **slot);
         for (slot, recent) in fresh {
-            if !self.pool.memory.dirty.contains_key(slot) {
+            if !self.pool.memory.is_dirty(*slot) {
                 visit(self.pool.slot_offset(*slot), recent.digest);
             }
         }
@@ -160,15 +160,13 @@ impl Engine {
         visit: &mut dyn FnMut(&str, u64, u64, Flaw),
     ) {
         let mut seen = BTreeSet::new();
-        for (volume, root) in
-            self.pool.durable.volumes.iter().zip(&self.pool.durable.maps).filter(|(volume, _)| volume.deleted.is_none())
-        {
+        for (volume, root) in self.pool.durable.volumes().with_maps().filter(|(volume, _)| volume.deleted.is_none()) {
             let blocks = volume.size.div_ceil(self.pool.geometry().block());
             // A buffered block does not need its leaf.
             let mut visit_volume = |first: u64, count: u64, flaw| {
                 let (mut first, end) = (first, first.saturating_add(count).min(blocks));
                 while first < end {
-                    let next = self.pool.durable.buffer.next_key(Key::new(volume.id, first), Key(u64::MAX));
+                    let next = self.pool.durable.map_buffer().next_key(Key::new(volume.id, first), Key(u64::MAX));
                     let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
                     if upto > first {
                         visit(&volume.name, first, upto - first, flaw);
@@ -179,26 +177,28 @@ impl Engine {
             let at = (volume.id, 0, root.height);
             self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
         }
-        let mut points: Vec<_> = self.pool.durable.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
-        points.extend(self.pool.durable.buffer.iter().filter(|&(key, _)| self.pool.durable.delta.get(key).is_none()));
+        let mut points: Vec<_> = self.pool.durable.delta().points().iter().map(|(&key, &entry)| (key, entry)).collect();
+        points.extend(
+            self.pool.durable.map_buffer().iter().filter(|&(key, _)| self.pool.durable.delta().get(key).is_none()),
+        );
         points.sort_unstable_by_key(|&(key, _)| key);
         for (key, entry) in points {
             if let (true, Some(at)) = (entry.is_lost(), self.pool.volume_index(key.volume())) {
-                visit(&self.pool.durable.volumes[at].name, key.lba(), 1, Flaw::Lost);
+                visit(&self.pool.durable.volumes()[at].name, key.lba(), 1, Flaw::Lost);
             }
             let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.pool.slot_offset(slot)));
             if let (true, Some(at)) = (is_in_slot, self.pool.volume_index(key.volume())) {
-                visit(&self.pool.durable.volumes[at].name, key.lba(), 1, Flaw::InSlot);
+                visit(&self.pool.durable.volumes()[at].name, key.lba(), 1, Flaw::InSlot);
             }
         }
     }
 
     /// Returns the mappings that are buffered for a volume.
     pub(super) fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
-        let mut place = self.pool.durable.buffer.position(Key::new(volume, 0));
+        let mut place = self.pool.durable.map_buffer().position(Key::new(volume, 0));
         core::iter::from_fn(move || {
             let (at, key, entry) =
-                self.pool.durable.buffer.first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
+                self.pool.durable.map_buffer().first_from(place).filter(|(_, key, _)| key.volume() == volume)?;
             place = at + 1;
             Some((key, entry))
         })
@@ -259,7 +259,7 @@ impl Engine {
 
     /// Returns the byte offset of a slot that may not exist; 0 if it does not.
     fn slot_offset_checked(&self, slot: Slot) -> u64 {
-        if self.pool.durable.space.contains(slot) { self.pool.slot_offset(slot) } else { 0 }
+        if self.pool.durable.space().contains(slot) { self.pool.slot_offset(slot) } else { 0 }
     }
 }
 
@@ -283,7 +283,7 @@ impl<'a> Audit<'a> {
         }
         let busy = [
             (engine.jobs.checkpoint.is_some(), "a checkpoint is in progress"),
-            (!engine.pool.durable.frozen.is_empty(), "changes are being merged"),
+            (!engine.pool.durable.frozen().is_empty(), "changes are being merged"),
             (engine.requests.active() > 0, "requests are not answered"),
             (engine.pool.metadata.io().in_flight() > 0, "I/O is in flight"),
             (engine.pool.metadata.allocator().freed_count() > 0, "blocks of metadata wait to be free"),
@@ -369,7 +369,7 @@ impl<'a> Audit<'a> {
     pub(super) fn volumes(&mut self) {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().map_leaf_entries();
-        for (volume, &root) in engine.pool.durable.volumes.iter().zip(&engine.pool.durable.maps) {
+        for (volume, &root) in engine.pool.durable.volumes().with_maps() {
             let what = format!("volume {}", volume.name);
             let mut used = 0;
             let blocks = volume.merged_size.div_ceil(engine.pool.geometry().block());
@@ -404,7 +404,7 @@ impl<'a> Audit<'a> {
     fn discarded_blocks(&mut self, volume: u16) -> u64 {
         let engine = self.engine;
         let mut used = 0;
-        for discard in engine.pool.durable.discards.iter().filter(|discard| discard.volume.0 == volume) {
+        for discard in engine.pool.durable.discards().iter().filter(|discard| discard.volume.0 == volume) {
             self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |audit, _, page| {
                 for bytes in page.chunks_exact(8) {
                     if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
@@ -423,7 +423,7 @@ impl<'a> Audit<'a> {
         let slots = engine.pool.geometry().slots();
         let per_leaf = engine.pool.geometry().space_leaf_slots();
         self.states = vec![SlotState::Free; slots as usize];
-        let root = engine.pool.durable.roots[TreeId::SpaceMap as usize];
+        let root = engine.pool.durable.root(TreeId::SpaceMap);
         self.each_leaf(Region::Metadata, root, "the space map", &mut |audit, leaf, page| {
             for at in 0..per_leaf {
                 let (slot, state) = (leaf * per_leaf + at, SlotState::read(page, at));
@@ -439,17 +439,17 @@ impl<'a> Audit<'a> {
     /// Audits the remaining subtrees of deleted volumes.
     pub(super) fn discards(&mut self) {
         let engine = self.engine;
-        let mut gone: Vec<u16> = engine.pool.durable.discards.iter().map(|discard| discard.volume.0).collect();
+        let mut gone: Vec<u16> = engine.pool.durable.discards().iter().map(|discard| discard.volume.0).collect();
         gone.sort_unstable();
         gone.dedup();
         if gone.first() == Some(&NO_VOLUME.0) {
             // Pages of an index on disk that was cut off refer to nothing.
             gone.remove(0);
-            for discard in engine.pool.durable.discards.iter().filter(|discard| discard.volume == NO_VOLUME) {
+            for discard in engine.pool.durable.discards().iter().filter(|discard| discard.volume == NO_VOLUME) {
                 self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
             }
         }
-        gone.retain(|&id| !engine.pool.durable.volumes.iter().any(|volume| volume.id.0 == id));
+        gone.retain(|&id| !engine.pool.durable.volumes().iter().any(|volume| volume.id.0 == id));
         for id in gone {
             self.discarded_blocks(id);
         }
@@ -460,12 +460,12 @@ impl<'a> Audit<'a> {
     fn delta(&mut self) {
         let engine = self.engine;
         let mut refs = NearMap::<Slot, u32>::default();
-        for entry in engine.pool.durable.delta.points.values() {
+        for entry in engine.pool.durable.delta().points().values() {
             if let Some(slot) = entry.slot() {
                 *refs.entry(slot).or_default() += 1;
             }
         }
-        for (slot, recent) in &engine.pool.durable.delta.slots {
+        for (slot, recent) in engine.pool.durable.delta().slots() {
             if refs.remove(slot).unwrap_or(0) != recent.refs {
                 self.contradiction(format!("slot {}: the delta counts {} references wrongly", slot.0, recent.refs));
             }
@@ -485,7 +485,7 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().block() / 4;
         let mut stored = Vec::new();
-        let root = engine.pool.durable.roots[TreeId::Counts as usize];
+        let root = engine.pool.durable.root(TreeId::Counts);
         self.each_leaf(Region::Metadata, root, "the reference counts", &mut |_, leaf, page| {
             for (i, bytes) in page.chunks_exact(4).enumerate() {
                 if u32_at(bytes, 0) != 0 {
@@ -499,7 +499,7 @@ impl<'a> Audit<'a> {
     /// Checks that every slot is exactly one of free, referenced, pending, claimed by a run of a plan, and that counts equal references.
     fn slots(&mut self, stored: &[(Slot, u32)]) {
         let engine = self.engine;
-        let space = &engine.pool.durable.space;
+        let space = engine.pool.durable.space();
         let mut stored = stored.iter().copied().peekable();
         let mut pending: Vec<Slot> = space.pending().iter().map(|&(slot, _)| slot).collect();
         pending.sort_unstable();
@@ -513,7 +513,7 @@ impl<'a> Audit<'a> {
             let slot = Slot(number);
             let count = self.counts[number as usize];
             let found = self.states[number as usize];
-            let known = engine.pool.durable.delta.slots.contains_key(&slot);
+            let known = engine.pool.durable.delta().slots().contains_key(&slot);
             let fits = match count {
                 // Held for the delta, which settles its state when it is merged.
                 0 => found == SlotState::Free || found == SlotState::Held && known,
@@ -533,7 +533,7 @@ impl<'a> Audit<'a> {
             if !taken && engine.pool.hints.replicas.has_any(slot) {
                 self.contradiction(format!("slot {number} is free and has a replica"));
             }
-            let referenced = count > 0 || found == SlotState::Held || engine.pool.durable.delta.live(slot).is_some();
+            let referenced = count > 0 || found == SlotState::Held || engine.pool.durable.delta().live(slot).is_some();
             let waits = pending.binary_search(&slot).is_ok();
             let is_claimed = claimed.binary_search(&slot).is_ok();
             if [referenced, waits, !taken, is_claimed].into_iter().filter(|&it| it).count() != 1 {
@@ -542,11 +542,11 @@ impl<'a> Audit<'a> {
                 ));
             }
         }
-        if used != space.data_used || free != space.free() {
-            let (data_used, counted) = (space.data_used, space.free());
+        if used != space.data_used() || free != space.free() {
+            let (data_used, counted) = (space.data_used(), space.free());
             self.contradiction(format!("{used} slots used, {data_used} counted; {free} free, {counted} counted"));
         }
-        for (number, container) in space.containers.iter().enumerate() {
+        for (number, container) in space.containers().iter().enumerate() {
             let free_in_map = |slot: &u64| self.states[*slot as usize] == SlotState::Free;
             let slots = space.slots_of(number as u32);
             let live = slots.clone().filter(|slot| !free_in_map(slot)).count();
@@ -560,12 +560,12 @@ impl<'a> Audit<'a> {
     fn each_summary(&mut self, visit: &mut dyn FnMut(&mut Audit<'a>, Slot, Digest, Key)) {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().summary_leaf_slots();
-        let root = engine.pool.durable.roots[TreeId::Summaries as usize];
+        let root = engine.pool.durable.root(TreeId::Summaries);
         self.each_leaf(Region::Metadata, root, "the summaries", &mut |audit, leaf, page| {
             for (i, bytes) in page.chunks_exact(SUMMARY_BYTES as usize).enumerate() {
                 let slot = Slot(leaf * per_leaf + i as u64);
                 let (digest, owner) = read_summary(bytes, 0);
-                if engine.pool.durable.space.contains(slot) {
+                if engine.pool.durable.space().contains(slot) {
                     visit(audit, slot, digest, owner);
                 }
             }
@@ -584,7 +584,7 @@ impl<'a> Audit<'a> {
                 audit.cached(slot, digest);
             }
         });
-        for (&slot, recent) in engine.pool.durable.delta.slots.iter().filter(|(_, recent)| recent.refs > 0) {
+        for (&slot, recent) in engine.pool.durable.delta().slots().iter().filter(|(_, recent)| recent.refs > 0) {
             self.cached(slot, recent.digest);
         }
         for (number, check) in checks.iter().enumerate() {
@@ -593,7 +593,7 @@ impl<'a> Audit<'a> {
             }
         }
         let reached = self.reached.clone();
-        for &root in &engine.pool.durable.maps {
+        for (_, &root) in engine.pool.durable.volumes().with_maps() {
             // A second visit of the maps: their pages have been counted.
             self.reached.fill(false);
             self.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
@@ -608,7 +608,7 @@ impl<'a> Audit<'a> {
             });
         }
         self.reached = reached;
-        for (key, entry) in engine.pool.durable.buffer.iter() {
+        for (key, entry) in engine.pool.durable.map_buffer().iter() {
             if let Some(slot) = entry.slot()
                 && checks.get(slot.0 as usize).copied().flatten() != Some(entry.check())
             {
@@ -618,9 +618,9 @@ impl<'a> Audit<'a> {
                 ));
             }
         }
-        for (key, entry) in &engine.pool.durable.delta.points {
+        for (key, entry) in engine.pool.durable.delta().points() {
             if let Some(slot) = entry.slot() {
-                let known = engine.pool.durable.delta.live(slot).map(|recent| check_bits(recent.digest));
+                let known = engine.pool.durable.delta().live(slot).map(|recent| check_bits(recent.digest));
                 if known != Some(entry.check()) {
                     self.delta_violation(*key, slot);
                 }
@@ -630,7 +630,7 @@ impl<'a> Audit<'a> {
 
     /// Checks that the block in the read cache for a slot is the one that the slot holds, by all bits of the digest where it knows them.
     fn cached(&mut self, slot: Slot, digest: Digest) {
-        let cache = &self.engine.pool.memory.cache;
+        let cache = self.engine.pool.memory.cache();
         let known = cache.peek(slot).and_then(|buffer| cache.digest_in(buffer));
         if known.is_some_and(|known| known != digest) {
             self.violation(format!("the read cache has another content for slot {}", slot.0));
@@ -648,12 +648,12 @@ impl<'a> Audit<'a> {
     fn tables(&mut self) {
         let engine = self.engine;
         for tree in [TreeId::Containers, TreeId::Volumes, TreeId::Discards, TreeId::DiskIndex] {
-            let root = engine.pool.durable.roots[tree as usize];
+            let root = engine.pool.durable.root(tree);
             self.each_leaf(Region::Metadata, root, table_name(tree), &mut |_, _, _| {});
         }
-        let root = engine.pool.durable.roots[TreeId::MetaMap as usize];
+        let root = engine.pool.durable.root(TreeId::MetaMap);
         self.each_leaf(Region::MetaMap, root, "the map of metadata blocks", &mut |_, _, _| {});
-        let (root, mut records, mut logged) = (engine.pool.durable.roots[TreeId::MapBuffer as usize], Vec::new(), 0);
+        let (root, mut records, mut logged) = (engine.pool.durable.root(TreeId::MapBuffer), Vec::new(), 0);
         let per_leaf = engine.pool.geometry().block() / map_buffer::RECORD_BYTES as u64;
         self.each_leaf(Region::Metadata, root, table_name(TreeId::MapBuffer), &mut |_, leaf, page| {
             let before = records.len();
@@ -663,11 +663,13 @@ impl<'a> Audit<'a> {
         map_buffer::resolve(&mut records);
         // After a failure the buffer can be ahead.
         if !engine.pool.state.read_only()
-            && (!records.iter().copied().eq(engine.pool.durable.buffer.iter())
-                || logged != engine.pool.durable.buffer.logged)
+            && (!records.iter().copied().eq(engine.pool.durable.map_buffer().iter())
+                || logged != engine.pool.durable.map_buffer().logged())
         {
-            let (found, known) =
-                ((records.len(), logged), (engine.pool.durable.buffer.len(), engine.pool.durable.buffer.logged));
+            let (found, known) = (
+                (records.len(), logged),
+                (engine.pool.durable.map_buffer().len(), engine.pool.durable.map_buffer().logged()),
+            );
             self.contradiction(format!(
                 "the map buffer: its log comes to {found:?} mappings and records, not {known:?}"
             ));
@@ -688,11 +690,11 @@ impl<'a> Audit<'a> {
     /// Checks that the buffers of an idle engine are held by the read cache, by blocks not in their slots, by a flash that hangs, or by the driver.
     fn buffers(&mut self) {
         let engine = self.engine;
-        let mut holds = vec![0u32; engine.pool.memory.buffers.numbers() as usize];
-        for (_, buffer) in engine.pool.memory.cache.iter() {
+        let mut holds = vec![0u32; engine.pool.memory.buffers().numbers() as usize];
+        for (_, buffer) in engine.pool.memory.cache().iter() {
             holds[buffer.0 as usize] += 1;
         }
-        for buffer in engine.pool.memory.dirty.values() {
+        for buffer in engine.pool.memory.dirty_buffers() {
             holds[buffer.0 as usize] += 1;
         }
         let mut pages_on_flash = 0;
@@ -702,23 +704,22 @@ impl<'a> Audit<'a> {
                 Segment::Page(_) => pages_on_flash += 1,
             }
         }
-        let waiting = engine.pool.durable.journal.unwritten().len() + engine.pool.durable.journal.inlined().len();
-        let repaired =
-            engine.repairs.under_repair().filter(|&slot| engine.pool.memory.dirty.contains_key(slot)).count();
-        let dirty = engine.pool.memory.dirty.len() - repaired;
+        let waiting = engine.pool.durable.journal().unwritten().len() + engine.pool.durable.journal().inlined().len();
+        let repaired = engine.repairs.under_repair().filter(|&slot| engine.pool.memory.is_dirty(*slot)).count();
+        let dirty = engine.pool.memory.dirty_buffers().len() - repaired;
         if dirty != waiting && !engine.pool.state.read_only() {
             self.violation(format!("{dirty} blocks are dirty, {waiting} wait to be written"));
         }
         let mut received = 0;
         for (number, &expected) in holds.iter().enumerate() {
-            let held = engine.pool.memory.buffers.holds(crate::api::BufferId(number as u32));
+            let held = engine.pool.memory.buffers().holds(crate::api::BufferId(number as u32));
             if held == 1 && expected == 0 {
                 received += 1;
             } else if held != expected {
                 self.violation(format!("buffer {number} is held {held} times, {expected} holders are known"));
             }
         }
-        let incoming = engine.pool.memory.buffers.incoming() as usize;
+        let incoming = engine.pool.memory.buffers().incoming() as usize;
         if incoming != dirty + received {
             self.violation(format!("{incoming} buffers are incoming, {} are known", dirty + received));
         }

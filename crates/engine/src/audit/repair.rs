@@ -266,7 +266,7 @@ fn plan_with(
 /// Chooses the newest valid superblock, and plans its missing copy.
 fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium<'_>) -> Result<(), RepairError> {
     let geometry = *engine.pool.geometry();
-    let ours = engine.pool.durable.superblock.parameters;
+    let ours = engine.pool.durable.superblock().parameters;
     let mut found = [None; 4];
     let mut broken = [false; 4];
     for (number, found) in found.iter_mut().enumerate() {
@@ -303,9 +303,9 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
         }
     }
-    engine.pool.durable.superblock = newest;
+    engine.pool.durable.set_superblock(newest);
     plan.failed = newest.failed;
-    engine.pool.durable.roots = newest.roots;
+    engine.pool.durable.set_roots(newest.roots);
     engine.pool.adopt_properties();
     engine.pool.metadata.begin_epoch(newest.epoch + 1);
     Ok(())
@@ -338,11 +338,11 @@ impl Planner<'_, '_> {
     /// Replays the valid records into the delta.
     fn read_journal(&mut self) -> JournalEnd {
         let mut recovery = Recovery::default();
-        let Superblock { included, included_checksum, journal_position, .. } = self.engine.pool.durable.superblock;
+        let Superblock { included, included_checksum, journal_position, .. } = *self.engine.pool.durable.superblock();
         let block = self.geometry().block();
         recovery.position = journal_position;
-        recovery.watermark = self.engine.pool.durable.superblock.watermark();
-        let sizes = self.engine.pool.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
+        recovery.watermark = self.engine.pool.durable.superblock().watermark();
+        let sizes = self.engine.pool.durable.volumes().iter().map(|volume| (volume.id, volume.size.div_ceil(block)));
         recovery.sizes = sizes.collect();
         while let Some((offset, length)) = recovery.walk_window(&self.engine.pool, u64::MAX) {
             let bytes = (self.medium.read)(offset, length as u32);
@@ -352,7 +352,7 @@ impl Planner<'_, '_> {
                 None => break,
             }
         }
-        let (epoch, newest) = (self.engine.pool.durable.superblock.epoch, recovery.newest_epoch);
+        let (epoch, newest) = (self.engine.pool.durable.superblock().epoch, recovery.newest_epoch);
         if newest > epoch {
             self.problem(format!(
                 "the newest superblock is lost: the journal has records of epoch {newest}, and the newest superblock that can be read \
@@ -383,7 +383,7 @@ impl Planner<'_, '_> {
         recovery.records.truncate(accepted);
         for record in &recovery.records {
             for change in &record.changes {
-                self.engine.pool.durable.superblock.dedup.has_backlog |= change.is_offline();
+                self.engine.pool.durable.note_replayed_backlog(change.is_offline());
                 self.engine.pool.replay_change(change, record.header.sequence);
             }
         }
@@ -400,7 +400,7 @@ impl Planner<'_, '_> {
                 let Some(at) = volume_of(&change).and_then(|volume| self.engine.pool.volume_index(volume)) else {
                     continue;
                 };
-                let volume = &self.engine.pool.durable.volumes[at];
+                let volume = &self.engine.pool.durable.volumes()[at];
                 let (first, end) = match change {
                     Change::Clear { key, end } => (key.lba(), end.min(volume.size.div_ceil(block))),
                     Change::Fresh { key, .. }
@@ -423,7 +423,7 @@ impl Planner<'_, '_> {
             }
         }
         for ((at, first), end) in ranges {
-            let volume = &self.engine.pool.durable.volumes[at].name;
+            let volume = &self.engine.pool.durable.volumes()[at].name;
             match self.plan.reverted.last_mut() {
                 Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
                     before.blocks = before.blocks.max(end - before.first);
@@ -449,7 +449,7 @@ impl Planner<'_, '_> {
             let Some(mut pages) = page_at(position) else { continue };
             let Some(header) = record::decode_header(&pages) else { continue };
             let is_meant = header.position == position
-                && header.epoch >= self.engine.pool.durable.superblock.seal_epoch
+                && header.epoch >= self.engine.pool.durable.superblock().seal_epoch
                 && (last + 1..=watermark).contains(&header.sequence);
             if !is_meant {
                 continue;
@@ -487,7 +487,8 @@ impl Planner<'_, '_> {
     /// are lost.
     fn prove_new_blocks(&mut self, inlined: &NearMap<Slot, (Digest, u64, u64)>) {
         let block = self.geometry().block();
-        let fresh = self.engine.pool.durable.delta.slots.iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
+        let fresh =
+            self.engine.pool.durable.delta().slots().iter().filter(|(_, recent)| recent.fresh && recent.refs > 0);
         let mut fresh: Vec<_> = fresh.map(|(&slot, &recent)| (slot, recent)).collect();
         fresh.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, recent) in fresh {
@@ -511,7 +512,7 @@ impl Planner<'_, '_> {
                 }
             }
         }
-        self.points = self.engine.pool.durable.delta.points.iter().map(|(&key, &entry)| (key, entry)).collect();
+        self.points = self.engine.pool.durable.delta().points().iter().map(|(&key, &entry)| (key, entry)).collect();
         self.points.sort_unstable_by_key(|&(key, _)| key);
         let lost = |slot: Slot| self.proven.contains_key(&slot);
         for (_, entry) in self.points.iter_mut().filter(|(_, entry)| entry.slot().is_some_and(lost)) {
@@ -521,7 +522,7 @@ impl Planner<'_, '_> {
 
     /// Returns the volume at this index of the table.
     fn volume(&self, at: usize) -> &Volume {
-        &self.engine.pool.durable.volumes[at]
+        &self.engine.pool.durable.volumes()[at]
     }
 }
 

@@ -31,7 +31,7 @@ impl Engine {
         audit.reached.fill(false);
         let mut found = Vec::new();
         let per_leaf = self.pool.geometry().map_leaf_entries();
-        for (volume, &root) in self.pool.durable.volumes.iter().zip(&self.pool.durable.maps) {
+        for (volume, &root) in self.pool.durable.volumes().with_maps() {
             let mut blocks = SharedBlocks { volume: volume.id, mapped: 0, shared: 0 };
             let mut note = |counts: &[u32], entry: Entry| {
                 if let Some(slot) = entry.slot() {
@@ -42,7 +42,7 @@ impl Engine {
             audit.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
                 for (at, bytes) in page.chunks_exact(8).enumerate() {
                     let key = Key::new(volume.id, leaf * per_leaf + at as u64);
-                    if self.pool.durable.buffer.get(key).is_none() {
+                    if self.pool.durable.map_buffer().get(key).is_none() {
                         note(&audit.counts, Entry(u64_at(bytes, 0)));
                     }
                 }

@@ -68,18 +68,18 @@ impl Mapped {
 
 /// Delta: mappings newer than the trees.
 pub(crate) struct Delta {
-    pub(crate) points: NearMap<Key, Entry>,
+    points: NearMap<Key, Entry>,
     /// Ranges from first to one past the last, not overlapping, not adjacent.
-    pub(crate) clears: BTreeMap<u64, u64>,
-    pub(crate) slots: NearMap<Slot, Recent>,
+    clears: BTreeMap<u64, u64>,
+    slots: NearMap<Slot, Recent>,
     /// Numbers of points that refer to slots, by volume.
     mapped: Mapped,
     /// Number of fresh slots that points refer to.
     fresh: u64,
     /// Upper bound on the number of subtrees that merging the clears can cut off.
-    pub(crate) cuts: u64,
+    cuts: u64,
     /// Upper bound on the number of slots that merging the clears can release in partly covered leaves.
-    pub(crate) releases: u64,
+    releases: u64,
 }
 
 impl Delta {
@@ -93,6 +93,47 @@ impl Delta {
             cuts: 0,
             releases: 0,
         }
+    }
+
+    /// Returns the mappings of single blocks.
+    #[inline]
+    pub(crate) fn points(&self) -> &NearMap<Key, Entry> {
+        &self.points
+    }
+
+    /// Returns the clears: ranges from first to one past the last, not overlapping, not adjacent.
+    #[inline]
+    pub(crate) fn clears(&self) -> &BTreeMap<u64, u64> {
+        &self.clears
+    }
+
+    /// Returns the slots that points refer to or referred to.
+    #[inline]
+    pub(crate) fn slots(&self) -> &NearMap<Slot, Recent> {
+        &self.slots
+    }
+
+    /// Returns an upper bound on the number of subtrees that merging the clears can cut off.
+    #[inline]
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// Returns an upper bound on the number of slots that merging the clears can release in partly covered leaves.
+    #[inline]
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    /// Adds to the bounds of the clears.
+    pub(crate) fn note_cleared(&mut self, cuts: u64, releases: u64) {
+        self.cuts += cuts;
+        self.releases += releases;
+    }
+
+    /// Forgets fresh slots without references.
+    pub(crate) fn forget_released(&mut self) {
+        self.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
     }
 
     /// Returns the number of points, with their slots, that fit before a table would have to grow.

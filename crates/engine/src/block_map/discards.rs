@@ -1,7 +1,10 @@
 //! Discard list: subtrees that were cut off maps and are still to be walked.
 
+use alloc::vec::Vec;
+
 use crate::api::VolumeId;
 use crate::format::superblock::Pointer;
+use crate::sizes::list_bytes;
 
 /// Subtree that a discard cut off and that has not been walked yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,3 +17,69 @@ pub(crate) struct Discard {
 
 /// Number of bytes of a discard on disk: pointer, volume, level.
 pub(crate) const DISCARD_BYTES: usize = 24;
+
+/// Subtrees to walk, the next one last. Those that cannot be read stand at the head; the next opening tries them again.
+#[derive(Default)]
+pub(crate) struct DiscardList {
+    list: Vec<Discard>,
+    /// Number of discards at the head that cannot be read.
+    stuck: usize,
+    /// Number of leaves of the list on disk, as last written.
+    leaves: u64,
+}
+
+impl DiscardList {
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<&Discard> {
+        self.list.get(at)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Discard> {
+        self.list.iter()
+    }
+
+    /// Returns the number of subtrees that can be walked.
+    #[inline]
+    pub(crate) fn to_walk(&self) -> usize {
+        self.list.len() - self.stuck
+    }
+
+    /// Returns the next subtree to walk.
+    pub(crate) fn next(&self) -> Option<Discard> {
+        self.list.last().copied().filter(|_| self.to_walk() > 0)
+    }
+
+    pub(crate) fn push(&mut self, discard: Discard) {
+        self.list.push(discard);
+    }
+
+    /// Removes the next subtree: its root has been walked.
+    pub(crate) fn pop(&mut self) {
+        assert!(self.to_walk() > 0, "a subtree was walked");
+        self.list.pop();
+    }
+
+    /// Puts the next subtree aside until the next opening: its root cannot be read.
+    pub(crate) fn put_aside(&mut self) {
+        assert!(self.to_walk() > 0, "a subtree was to be walked");
+        self.list.rotate_right(1);
+        self.stuck += 1;
+    }
+
+    /// Returns the number of leaves of the list on disk, as last written.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.leaves
+    }
+
+    pub(crate) fn set_leaves(&mut self, leaves: u64) {
+        self.leaves = leaves;
+    }
+
+    /// Returns the bytes of memory of the list.
+    pub(crate) fn memory(&self) -> u64 {
+        list_bytes(&self.list)
+    }
+}

@@ -80,6 +80,16 @@ impl MapBuffer {
         MapBuffer::from_sorted(&records, logged)
     }
 
+    /// Returns the number of records in the log on disk.
+    pub(crate) fn logged(&self) -> u64 {
+        self.logged
+    }
+
+    /// Sets the number of records in the log on disk.
+    pub(crate) fn set_logged(&mut self, records: u64) {
+        self.logged = records;
+    }
+
     /// Returns the number of mappings.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.gap.len() - self.dead

@@ -3,4 +3,5 @@
 
 pub(crate) mod delta;
 pub(crate) mod discards;
+pub(crate) mod flush;
 pub(crate) mod map_buffer;

@@ -10,11 +10,11 @@ pub(crate) type Waiter = (RequestId, u32);
 /// A block in flight from the device.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    pub buffer: BufferId,
+    buffer: BufferId,
     /// Check bits that the map has of its digest.
-    pub check: u32,
+    check: u32,
     /// True if it is read ahead, or was when it began.
-    pub is_ahead: bool,
+    is_ahead: bool,
     /// Requests that wait for it; none if it is read ahead.
     first: Option<Waiter>,
     more: Vec<Waiter>,
@@ -30,6 +30,28 @@ impl Fill {
     /// Makes the read of a block that has no waiters.
     pub(crate) fn ahead(buffer: BufferId, check: u32) -> Fill {
         Fill { buffer, check, is_ahead: true, first: None, more: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn buffer(&self) -> BufferId {
+        self.buffer
+    }
+
+    /// Returns the check bits that the map has of the block's digest.
+    #[inline]
+    pub(crate) fn check(&self) -> u32 {
+        self.check
+    }
+
+    /// Returns true if the block is read ahead, or was when its read began.
+    #[inline]
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// Moves the read to another buffer, and returns the former one.
+    pub(super) fn redirect(&mut self, buffer: BufferId) -> BufferId {
+        core::mem::replace(&mut self.buffer, buffer)
     }
 
     /// Adds a waiter. The list for it may come from `spare`.

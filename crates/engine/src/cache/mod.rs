@@ -6,4 +6,5 @@
 pub(crate) mod arc;
 pub(crate) mod buffers;
 pub(crate) mod in_flight;
+pub(crate) mod payload;
 pub(crate) mod streams;

@@ -90,7 +90,7 @@ impl Engine {
 
     /// Returns the volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.pool.durable.volumes.iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+        self.pool.durable.volumes().iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
     /// Returns the policy in force for a volume: its own or the pool's.

@@ -34,7 +34,7 @@ impl Engine {
             }
             Command::Settle => {
                 // A flush that found no space before may find some now.
-                self.pool.durable.flush_is_stuck = false;
+                self.pool.durable.flush_mut().retry();
                 Ok(CommandWait::Settle)
             }
             Command::Close if self.pool.state.phase() != Phase::Serving => Err(ControlError::ReadOnly),
@@ -67,7 +67,9 @@ impl Engine {
                     (self.pool.checkpoint.checkpoints_done >= checkpoints).then_some(Ok(()))
                 }
                 CommandWait::Change(change) => self.begin_change(at, change),
-                CommandWait::Record { sequence } => (self.pool.durable.journal.durable() >= sequence).then_some(Ok(())),
+                CommandWait::Record { sequence } => {
+                    (self.pool.durable.journal().durable() >= sequence).then_some(Ok(()))
+                }
                 CommandWait::Grow { capacity, metadata } => self.pool.step_growth(capacity, metadata),
                 CommandWait::Settle => self.is_settled(),
                 CommandWait::Close { checkpoints } => self.is_closed(at, checkpoints),
@@ -88,7 +90,7 @@ impl Engine {
     fn begin_change(&mut self, at: usize, change: VolumeChange) -> Option<Result<(), ControlError>> {
         match self.pool.change_volume(change, self.time_slices.has_clears()) {
             Ok(Some(sequence)) => {
-                self.pool.durable.journal.want_durable(sequence);
+                self.pool.durable.journal_mut().want_durable(sequence);
                 self.pending_commands[at].wait = CommandWait::Record { sequence };
                 self.pool.wake();
                 None
@@ -100,15 +102,15 @@ impl Engine {
     }
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
-        let buffered = !self.pool.durable.buffer.is_empty();
-        let unmerged = !self.pool.durable.delta.is_empty() || self.pool.has_discards() || buffered;
+        let buffered = !self.pool.durable.map_buffer().is_empty();
+        let unmerged = !self.pool.durable.delta().is_empty() || self.pool.has_discards() || buffered;
         if self.pool.state.untouched() {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }
         if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
             if unmerged && self.jobs.checkpoint.is_none() && !self.pool.wants_checkpoint() {
-                if buffered && self.pool.durable.flush_is_stuck {
+                if buffered && self.pool.durable.flush().is_stuck() {
                     return Some(Err(ControlError::NoSpace));
                 }
                 self.pool.request_checkpoint_and_wake();
@@ -116,7 +118,7 @@ impl Engine {
             return None;
         }
         self.jobs.reclaim(&mut self.pool, &self.repairs);
-        if self.pool.durable.space.pending().is_empty() {
+        if self.pool.durable.space().pending().is_empty() {
             return Some(Ok(()));
         }
         self.pool.publish_pending();
@@ -158,16 +160,16 @@ impl Engine {
             return Some(Err(error));
         }
         if self.pool.state.closes_early() {
-            let more = self.pool.durable.journal.want_all_durable();
+            let more = self.pool.durable.journal_mut().want_all_durable();
             self.pool.wake_if(more);
-            if !self.pool.durable.journal.is_durable() || self.pool.metadata.io().in_flight() > 0 {
+            if !self.pool.durable.journal().is_durable() || self.pool.metadata.io().in_flight() > 0 {
                 return None;
             }
             self.pool.state.close();
             return Some(Err(ControlError::NoCheckpoint));
         }
         if self.pool.state.metadata_full()
-            && self.pool.durable.journal.is_durable()
+            && self.pool.durable.journal().is_durable()
             && self.pool.metadata.io().in_flight() == 0
         {
             // The checkpoint finds no space on the host. The journal has everything that it would hold.

@@ -23,7 +23,6 @@
 
 use crate::api::*;
 use crate::engine::Engine;
-use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
 use crate::pool::Pool;
 use crate::pool::state::FailureMarker;
@@ -54,30 +53,19 @@ impl Engine {
 
     /// Takes the next step to write the superblock of a failed pool.
     pub(crate) fn step_failure(&mut self) {
-        if self.pool.state.failure_marker() == FailureMarker::Wait && self.pool.durable.superblocks_in_flight == 0 {
+        if self.pool.state.failure_marker() == FailureMarker::Wait && !self.pool.durable.has_superblocks_in_flight() {
             let look = self.pool.look_at_owner();
             self.pool.state.set_failure_marker(FailureMarker::Look(look));
         }
         if let FailureMarker::Look(look) = self.pool.state.failure_marker()
             && self.pool.is_ours(look)
         {
-            // Not to the place of the newest superblock that is whole for certain: writing may tear it.
-            let epoch = match self.pool.durable.superblock_submitted {
-                submitted if submitted > self.pool.durable.superblock.epoch => submitted + 2,
-                _ => self.pool.durable.superblock.epoch + 1,
-            };
-            let proven = self.pool.durable.journal.durable();
-            self.pool.durable.superblock = Superblock {
-                epoch,
-                proven,
-                clean: false,
-                failed: self.pool.state.failure(),
-                ..self.pool.durable.superblock
-            };
+            let failed = self.pool.state.failure();
+            self.pool.durable.mark_failed(failed);
             self.pool.state.set_failure_marker(FailureMarker::Write(0));
         }
         if let FailureMarker::Write(place) = self.pool.state.failure_marker() {
-            let failed = self.pool.durable.superblock;
+            let failed = *self.pool.durable.superblock();
             let written = self.pool.submit_superblock(&failed, &[place], Purpose::FailureMarker);
             self.pool.state.set_failure_marker(if written.is_some() {
                 FailureMarker::Writing(place)

@@ -43,7 +43,7 @@ impl Engine {
 
     /// Lets scrub, repairs and the pass adopt the records that the superblock has of them.
     fn adopt_records(&mut self) {
-        let superblock = &self.pool.durable.superblock;
+        let superblock = self.pool.durable.superblock();
         let scrub = superblock.scrub.found(self.pool.state.reads_only());
         self.jobs.scrub.record = scrub;
         self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());

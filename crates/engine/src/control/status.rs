@@ -149,15 +149,15 @@ impl Engine {
     /// Returns the figures of the pool.
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
-        let mapped = self.pool.durable.volumes.iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
+        let mapped = self.pool.durable.volumes().iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
         let hidden = self.pool.second_copies_used() + self.pool.hidden_blocks_used(Keeps::Replicas);
         let logical_blocks_used = mapped - hidden;
-        let originals = self.pool.durable.space.data_used.saturating_sub(hidden);
+        let originals = self.pool.durable.space().data_used().saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {
             capacity_bytes: geometry.capacity_bytes(),
             logical_blocks_used,
-            data_blocks_used: self.pool.durable.space.data_used,
+            data_blocks_used: self.pool.durable.space().data_used(),
             held: self.pool.held(),
             redirected_blocks: logical_blocks_used.saturating_sub(originals),
             second_copies: self.pool.second_copies_used(),
@@ -171,11 +171,11 @@ impl Engine {
             metadata_blocks_used: u64::from(self.pool.metadata.allocator().used()),
             metadata_short: self.is_metadata_short(),
             refuses_new: self.full(),
-            pending_blocks: self.pool.durable.space.pending().len() as u64,
+            pending_blocks: self.pool.durable.space().pending().len() as u64,
             discarded_blocks: self.discarded_blocks(),
             index_filled_ppm: self.jobs.rebuild().done_ppm(),
-            unmerged_entries: (self.pool.durable.delta.len() + self.pool.durable.frozen.len()) as u64,
-            buffered_entries: self.pool.durable.buffer.len() as u64,
+            unmerged_entries: (self.pool.durable.delta().len() + self.pool.durable.frozen().len()) as u64,
+            buffered_entries: self.pool.durable.map_buffer().len() as u64,
             memory_bytes: self.memory(),
             checkpoints: self.pool.checkpoint.checkpoints_done,
             checkpoint_in_progress: self.jobs.checkpoint.is_some(),
@@ -209,11 +209,11 @@ impl Engine {
     fn discarded_blocks(&self) -> u64 {
         let geometry = self.pool.geometry();
         let mut most = 0u64;
-        for discard in self.pool.durable.discards.iter().filter(|discard| discard.volume != NO_VOLUME) {
+        for discard in self.pool.durable.discards().iter().filter(|discard| discard.volume != NO_VOLUME) {
             let leaves = geometry.fanout().saturating_pow(u32::from(discard.level));
             let span = leaves.saturating_mul(geometry.map_leaf_entries());
-            let volume = self.pool.durable.volumes.binary_search_by_key(&discard.volume, |volume| volume.id);
-            let blocks = volume.map_or(u64::MAX, |at| self.pool.durable.volumes[at].size / geometry.block());
+            let volume = self.pool.durable.volumes().find(discard.volume);
+            let blocks = volume.map_or(u64::MAX, |at| self.pool.durable.volumes()[at].size / geometry.block());
             most = most.saturating_add(span.min(blocks));
         }
         most

@@ -86,11 +86,11 @@ impl Engine {
             if last.replace(leaf) == Some(leaf) {
                 continue;
             }
-            match locate(&mut self.pool.metadata, Region::Metadata, self.pool.durable.maps[volume], 0, leaf) {
+            match locate(&mut self.pool.metadata, Region::Metadata, self.pool.durable.volumes().map(volume), 0, leaf) {
                 PageLookup::At(pointer) if !pointer.is_lost() => {}
                 PageLookup::At(_) | PageLookup::Absent(_) => return Some(false),
                 PageLookup::Missing(_, Missing { key, pointer, .. })
-                    if pointer.is_lost() || self.pool.durable.failed_pages.contains(&key) =>
+                    if pointer.is_lost() || self.pool.metadata.has_failed(key) =>
                 {
                     return Some(false);
                 }
@@ -120,10 +120,10 @@ impl Engine {
         let request = self.requests.get(id);
         let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
         let Some(kept) = self.is_kept_from(id, needed) else { return false };
-        if !kept && needed <= self.pool.durable.space.ready() {
+        if !kept && needed <= self.pool.durable.space().ready() {
             return true;
         }
-        if !kept && needed <= self.pool.durable.space.available() {
+        if !kept && needed <= self.pool.durable.space().available() {
             // The containers that have them are being opened.
             self.block(id);
             return false;
@@ -138,7 +138,7 @@ impl Engine {
         let can_reserve = !kept && self.pool.may_reserve();
         if !can_reserve {
             // A discard's slots become free with the checkpoint that walked it, and with the next ones.
-            let tried = done >= since.max(self.pool.durable.slots_freed_in) + SPACE_ATTEMPTS
+            let tried = done >= since.max(self.pool.durable.slots_freed_in()) + SPACE_ATTEMPTS
                 && !self.pool.has_discards()
                 && !self.pool.has_to_flush();
             let load = self.load();
@@ -170,7 +170,7 @@ impl Engine {
     /// these and the reserve. Returns `None` if pages of the map have to be loaded first, or the volume is gone or a page damaged.
     fn is_kept_from(&mut self, id: RequestId, needed: u64) -> Option<bool> {
         let spare = self.pool.metadata.geometry().spare_slots();
-        let free = self.pool.durable.space.free();
+        let free = self.pool.durable.space().free();
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
         }

@@ -27,9 +27,9 @@ impl Engine {
         if self.pool.state.read_only() {
             return self.fail_request(id, Error::Io);
         }
-        self.pool.durable.journal.note_flush();
-        let last = self.pool.durable.journal.last();
-        if last <= self.pool.durable.journal.durable() || self.pool.mutant(Mutant::EarlyFlush) {
+        self.pool.durable.journal_mut().note_flush();
+        let last = self.pool.durable.journal().last();
+        if last <= self.pool.durable.journal().durable() || self.pool.mutant(Mutant::EarlyFlush) {
             return self.answer_done(id);
         }
         self.requests.get_mut(id).stage = Stage::Commit;
@@ -39,10 +39,10 @@ impl Engine {
     /// Closes and syncs the records that requests wait for.
     pub(crate) fn commit(&mut self) {
         let asked = self.queues.last_record().unwrap_or(0);
-        if self.pool.durable.journal.is_to_close(asked) && self.pool.close_record(true) {
-            self.pool.durable.journal.end_publish_request();
+        if self.pool.durable.journal().is_to_close(asked) && self.pool.close_record(true) {
+            self.pool.durable.journal_mut().end_publish_request();
         }
-        if !self.pool.durable.journal.begin_sync(self.queues.first_record()) {
+        if !self.pool.durable.journal_mut().begin_sync(self.queues.first_record()) {
             return;
         }
         if self.pool.mutant(Mutant::SkippedSync) {
@@ -54,33 +54,33 @@ impl Engine {
     /// Takes the completion of a sync.
     pub(crate) fn synced(&mut self, result: Result<Outcome<'_>, IoError>) {
         if result.is_err() {
-            self.pool.durable.journal.sync_failed();
+            self.pool.durable.journal_mut().sync_failed();
             return self.fail_pool(Failure::Sync);
         }
-        self.pool.durable.journal.sync_succeeded();
+        self.pool.durable.journal_mut().sync_succeeded();
         self.complete_sync();
     }
 
     /// Counts a successful sync, once no durable write is beside it that may still fail.
     pub(crate) fn complete_sync(&mut self) {
-        if !self.pool.durable.journal.has_sync_succeeded() {
+        if !self.pool.durable.journal().has_sync_succeeded() {
             return;
         }
         if self.pool.metadata.io().makes_durable() && !self.pool.mutant(Mutant::LoneSuccess) {
             return;
         }
-        let covers = self.pool.durable.journal.end_sync();
+        let covers = self.pool.durable.journal_mut().end_sync();
         if self.pool.state.read_only() {
             return;
         }
-        self.pool.durable.journal.count_sync();
+        self.pool.durable.journal_mut().count_sync();
         self.proven_durable(covers);
     }
 
     /// Notes that a record has been written durably: it counts as durable at once, or with the sync beside it.
     pub(crate) fn record_forced(&mut self, sequence: u64) {
         let alone = self.pool.mutant(Mutant::LoneSuccess);
-        if !alone && (self.pool.durable.journal.extend_sync(sequence) || self.pool.state.read_only()) {
+        if !alone && (self.pool.durable.journal_mut().extend_sync(sequence) || self.pool.state.read_only()) {
             return;
         }
         self.proven_durable(sequence);
@@ -88,8 +88,8 @@ impl Engine {
 
     /// Notes that all records up to this one are durable, with their blocks, and answers the requests that waited for that.
     pub(crate) fn proven_durable(&mut self, upto: u64) {
-        self.pool.durable.journal.synced(upto);
-        while let Some(id) = self.queues.pop_for_record(self.pool.durable.journal.durable()) {
+        self.pool.durable.journal_mut().synced(upto);
+        while let Some(id) = self.queues.pop_for_record(self.pool.durable.journal().durable()) {
             self.answer_done(id);
         }
         self.jobs.reclaim(&mut self.pool, &self.repairs);
@@ -97,16 +97,16 @@ impl Engine {
 
     /// Relieves back-pressure: waiting blocks are written sooner when buffers get scarce, or when there are many.
     pub(crate) fn relieve_pressure(&mut self) {
-        let scarce = self.pool.memory.buffers.incoming_percent() > 50 || self.queues.waits_for_buffers() > 0;
-        if scarce && !self.pool.durable.journal.unwritten().is_empty() {
+        let scarce = self.pool.memory.buffers().incoming_percent() > 50 || self.queues.waits_for_buffers() > 0;
+        if scarce && !self.pool.durable.journal().unwritten().is_empty() {
             self.pool.write_slots();
         }
-        let inlined = &self.pool.durable.journal.inlined();
+        let inlined = self.pool.durable.journal().inlined();
         if scarce || are_enough(inlined.len(), inlined.front(), inlined.back(), SCATTERED_INLINED) {
             self.pool.write_inlined();
         }
         // Once: a goal that moves on with every write that comes meanwhile would never be reached.
-        let journal = &mut self.pool.durable.journal;
+        let journal = self.pool.durable.journal_mut();
         if journal.unsynced_bytes() >= SELF_SYNC_BYTES && !journal.is_durability_wanted() {
             journal.want_all_durable();
         }

@@ -35,12 +35,12 @@ impl Engine {
                 for &segment in &segments {
                     match segment {
                         Segment::Page(page) => self.pool.metadata.pages_mut().release(page),
-                        Segment::Buffer(buffer) => self.pool.memory.buffers.release(buffer),
+                        Segment::Buffer(buffer) => self.pool.memory.buffers_mut().release(buffer),
                     }
                 }
                 if self.check_written(result) {
-                    self.pool.durable.journal.wrote(sequence);
-                    if durable && self.pool.durable.journal.complete() >= sequence {
+                    self.pool.durable.journal_mut().wrote(sequence);
+                    if durable && self.pool.durable.journal().complete() >= sequence {
                         self.record_forced(sequence);
                     }
                 }
@@ -79,7 +79,7 @@ impl Engine {
                 if let Some(&Segment::Page(page)) = segments.first() {
                     self.pool.metadata.pages_mut().release(page);
                 }
-                self.pool.durable.superblocks_in_flight -= 1;
+                self.pool.durable.end_superblock();
                 if self.check_written(result) {
                     self.jobs.superblock_written();
                 }
@@ -133,7 +133,7 @@ impl Engine {
             && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed(), bytes) == load.pointer.checksum);
         if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
             self.pool.metadata.pages_mut().fill(key, bytes);
-            self.pool.durable.failed_pages.retain(|&failed| failed != key);
+            self.pool.metadata.forget_failure(key);
         }
         // Waiters for a page that no longer belongs to the metadata look again. Damage of a page without a request for it is left to later readers.
         let failed = !good && !load.orphan && !load.beside;

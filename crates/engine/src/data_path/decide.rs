@@ -23,7 +23,12 @@ impl Engine {
                 if last.is_none_or(|(known, _)| known != leaf) {
                     last = Some((
                         leaf,
-                        lookup(&mut self.pool.metadata, Region::Metadata, self.pool.durable.maps[volume], leaf),
+                        lookup(
+                            &mut self.pool.metadata,
+                            Region::Metadata,
+                            self.pool.durable.volumes().map(volume),
+                            leaf,
+                        ),
                     ));
                 }
                 let Some((_, Walk::Leaf(page))) = last else { return None };
@@ -112,6 +117,6 @@ impl Engine {
             counts.what_if.idedup = deciding.removed_by(Policy::IDEDUP, request, payload);
         }
         self.pool.stats.writes += counts;
-        self.pool.durable.volumes[volume].writes += counts;
+        self.pool.durable.volumes_mut().count_writes(volume, counts);
     }
 }

@@ -79,7 +79,7 @@ impl Engine {
         if request.kind == Kind::Flush {
             return None;
         }
-        let size = self.pool.durable.volumes[at].size;
+        let size = self.pool.durable.volumes()[at].size;
         let is_outside = |id| {
             let request = self.requests.get(id);
             request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
@@ -88,7 +88,7 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind, Kind::Write | Kind::Clear);
-        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes[at].properties.read_only()))
+        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes()[at].properties.read_only()))
             .then_some(Error::ReadOnly)
     }
 

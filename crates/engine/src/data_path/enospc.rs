@@ -76,7 +76,7 @@ impl Engine {
         if self.pool.mutant(Mutant::ForgottenWrite) {
             return Some(Ok(Outcome::Complete));
         }
-        let (now, complete) = (self.pool.state.now(), self.pool.durable.journal.complete());
+        let (now, complete) = (self.pool.state.now(), self.pool.durable.journal().complete());
         self.enospc.keep(io, before.unwrap_or(now), now, complete);
         None
     }
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     fn end_round(&mut self) {
-        match self.enospc.end_round(self.pool.state.now(), self.pool.durable.journal.complete()) {
+        match self.enospc.end_round(self.pool.state.now(), self.pool.durable.journal().complete()) {
             RoundEnd::Done => self.pool.state.set_host_full(false),
             RoundEnd::Waits => {}
             RoundEnd::Refuses { stalled } => self.refuse_waiting(stalled),
@@ -102,7 +102,7 @@ impl Engine {
     fn refuse_waiting(&mut self, stalled: bool) {
         if stalled {
             // Complete records need only a sync.
-            let complete = self.pool.durable.journal.complete();
+            let complete = self.pool.durable.journal().complete();
             for (_, id) in self.queues.take_for_records_after(complete) {
                 self.fail_request(id, Error::NoSpace);
             }
@@ -127,8 +127,8 @@ impl Engine {
         }
         self.enospc = RefusedWrites::default();
         // A record that says no more than its watermark may be missing.
-        let all = self.pool.durable.journal.is_empty()
-            && self.pool.durable.journal.last_filled() <= self.pool.durable.journal.durable();
+        let all = self.pool.durable.journal().is_empty()
+            && self.pool.durable.journal().last_filled() <= self.pool.durable.journal().durable();
         Some(if all { ControlError::HostFull } else { ControlError::NotDurable })
     }
 }

@@ -32,8 +32,8 @@ impl Engine {
         let Some((first, place)) = run.first.take() else { return };
         let Some(shape) = self.pool.flash().map(|flash| flash.log().shape) else { return };
         let bytes = length as u64 * self.pool.metadata.geometry().block();
-        let fills = &self.pool.memory.fills;
-        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
+        let memory = &self.pool.memory;
+        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(memory.fill(Slot(slot)).buffer()));
         let (offset, purpose) = (shape.slot_offset(place, first.0), Purpose::FillFromFlash { first, place });
         self.pool.metadata.io_mut().begin_on_flash(IoOp::ReadBlocks, offset, bytes, segments, purpose);
     }
@@ -54,7 +54,7 @@ impl Engine {
             };
             let must_be = self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
             let spare = self.pool.take_spare();
-            self.pool.memory.buffers.release(spare);
+            self.pool.memory.buffers_mut().release(spare);
             match content.filter(|content| !content.zero && Some(content.digest) == must_be) {
                 Some(content) => {
                     self.fill_ends(slot, Some(content));
@@ -85,12 +85,9 @@ impl Engine {
                 let slot = Slot(first.0 + i as u64);
                 self.pool.flash_mut().and_then(|flash| flash.end_read(slot, place));
                 let spare = self.pool.take_spare();
-                let late = match self.pool.memory.fills.get_mut(&slot) {
-                    Some(fill) => core::mem::replace(&mut fill.buffer, spare),
-                    None => unreachable!("a read has its fills"),
-                };
+                let late = self.pool.memory.redirect_fill(slot, spare);
                 if self.pool.mutant(Mutant::ReusedWhileLate) {
-                    self.pool.memory.buffers.release(late);
+                    self.pool.memory.buffers_mut().release(late);
                 }
                 self.add_to_run(&mut run, slot);
             }
@@ -105,7 +102,7 @@ impl Engine {
         }
         for &segment in segments {
             match segment {
-                Segment::Buffer(buffer) => self.pool.memory.buffers.release(buffer),
+                Segment::Buffer(buffer) => self.pool.memory.buffers_mut().release(buffer),
                 Segment::Page(page) => self.pool.metadata.pages_mut().release(page),
             }
         }

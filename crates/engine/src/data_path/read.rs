@@ -13,7 +13,6 @@ use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::{PayloadMemory, PoolStats};
 use crate::repair::Arrived;
 use crate::requests::request::{Block, Kind, Stage};
 
@@ -37,11 +36,11 @@ impl Engine {
             push_blocks(&mut request.blocks, request.volume, request.offset, request.length, metadata.geometry());
             self.note_stream(id);
         }
-        let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, .. } = self;
+        let Engine { pool: Pool { memory, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
         for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
             // Left from a run that found too few buffers.
-            buffers.release(buffer);
+            memory.buffers_mut().release(buffer);
         }
         if !self.resolve_blocks(id) {
             return;
@@ -49,11 +48,10 @@ impl Engine {
         let mut misses = 0;
         for at in 0..self.requests.get(id).blocks.len() {
             if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
-                misses +=
-                    usize::from(self.pool.in_memory(slot).is_none() && !self.pool.memory.fills.contains_key(&slot));
+                misses += usize::from(self.pool.memory.buffer_of(slot).is_none() && !self.pool.memory.is_filling(slot));
             }
         }
-        let available = self.pool.memory.buffers.free() + self.pool.memory.cache.len();
+        let available = self.pool.memory.buffers().free() + self.pool.memory.cache().len();
         if misses > available && self.distinct_misses(id) > available {
             return self.wait_for_buffers(id);
         }
@@ -64,7 +62,7 @@ impl Engine {
     fn distinct_misses(&self, id: RequestId) -> usize {
         let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
         let is_missing =
-            |slot: &Slot| self.pool.in_memory(*slot).is_none() && !self.pool.memory.fills.contains_key(slot);
+            |slot: &Slot| self.pool.memory.buffer_of(*slot).is_none() && !self.pool.memory.is_filling(*slot);
         slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
     }
 
@@ -101,12 +99,12 @@ impl Engine {
     /// Takes a buffer with the slot's content, if it is in memory: the caller holds it. Counts as a use. Content in memory is checked like content
     /// from the device: if the map refers to a slot with other content, that is an error.
     pub(crate) fn use_memory(&mut self, slot: Slot, check: u32) -> Result<Option<BufferId>, Error> {
-        let known = self.pool.memory.dirty.get(&slot).copied().or_else(|| self.pool.memory.cache.get(slot));
+        let known = self.pool.memory.use_buffer_of(slot);
         let Some(buffer) = known.or_else(|| self.first_use(slot)) else { return Ok(None) };
-        if self.pool.memory.buffers.check(buffer) != check {
+        if self.pool.memory.buffers().check(buffer) != check {
             return Err(Error::Io);
         }
-        self.pool.memory.buffers.hold(buffer);
+        self.pool.memory.buffers_mut().hold(buffer);
         Ok(Some(buffer))
     }
 
@@ -114,11 +112,7 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn use_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
         let buffer = self.pool.find_content(slot, check)?;
-        let Pool { memory: PayloadMemory { cache, buffers, evicted, .. }, stats: PoolStats { reads, .. }, .. } =
-            &mut self.pool;
-        buffers.hold(buffer);
-        reads.ahead_used += u64::from(cache.use_shared(slot, buffer, evicted));
-        self.pool.release_evicted();
+        self.pool.stats.reads.ahead_used += u64::from(self.pool.memory.use_shared(slot, buffer));
         Some(buffer)
     }
 
@@ -128,17 +122,15 @@ impl Engine {
         let used = self.pool.stats.reads.ahead_used;
         let buffer = self.use_content(slot, check)?;
         if self.pool.stats.reads.ahead_used == used {
-            self.pool.memory.cache.count_content_hit();
+            self.pool.memory.cache_mut().count_content_hit();
         }
         Some(buffer)
     }
 
     /// Uses a block that was read ahead, for the first time.
     fn first_use(&mut self, slot: Slot) -> Option<BufferId> {
-        let Pool { memory: PayloadMemory { cache, evicted, .. }, .. } = &mut self.pool;
-        let buffer = cache.use_ahead(slot, evicted)?;
+        let buffer = self.pool.memory.use_ahead(slot)?;
         self.pool.stats.reads.ahead_used += 1;
-        self.pool.release_evicted();
         Some(buffer)
     }
 
@@ -153,7 +145,7 @@ impl Engine {
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
-                        let misses = buffer.is_none() && self.pool.memory.cache.is_by_content();
+                        let misses = buffer.is_none() && self.pool.memory.cache().is_by_content();
                         let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
                         self.jobs.cache_partition.counts.read_hits += u64::from(buffer.is_some());
                         let block = &mut self.requests.get_mut(id).blocks[at];
@@ -200,11 +192,11 @@ impl Engine {
         }
         if short {
             // The evictable buffers are held elsewhere. The request runs again from its first stage.
-            let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, .. } = self;
+            let Engine { pool: Pool { memory, .. }, requests, .. } = self;
             let request = requests.get_mut(id);
             request.stage = Stage::Admit;
             for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
-                buffers.release(buffer);
+                memory.buffers_mut().release(buffer);
             }
             if request.waiting == 0 {
                 self.wait_for_buffers(id);
@@ -217,8 +209,8 @@ impl Engine {
     pub(super) fn read_run(&mut self, first: Slot, length: usize) {
         let block = self.pool.metadata.geometry().block();
         let offset = self.pool.slot_offset(first);
-        let fills = &self.pool.memory.fills;
-        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(fills[&Slot(slot)].buffer));
+        let memory = &self.pool.memory;
+        let segments = (first.0..first.0 + length as u64).map(|slot| Segment::Buffer(memory.fill(Slot(slot)).buffer()));
         self.pool.metadata.io_mut().begin(
             IoOp::ReadBlocks,
             offset,
@@ -230,14 +222,13 @@ impl Engine {
 
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
-        let begun = if let Some(fill) = self.pool.memory.fills.get_mut(&slot) {
-            fill.add_waiter((id, at), &mut self.pool.memory.spare_fill_lists);
+        let begun = if self.pool.memory.join_fill(slot, (id, at)) {
             Begun::Coalesced
         } else if self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at) {
             Begun::Coalesced
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
-            self.pool.memory.fills.insert(slot, Fill::wanted(buffer, entry.check(), (id, at)));
+            self.pool.memory.begin_fill(slot, Fill::wanted(buffer, entry.check(), (id, at)));
             Begun::New
         };
         self.requests.get_mut(id).waiting += 1;
@@ -297,48 +288,53 @@ impl Engine {
 
     /// Ends the read of a slot, and returns true if its content is right. Waiters get it; if it is wrong, the other copies are tried before an error.
     pub(crate) fn fill_ends(&mut self, slot: Slot, content: Option<BlockContent>) -> bool {
-        let fill = self.pool.memory.fills.remove(&slot).expect("a fill ends once");
-        let good = content.is_some_and(|content| self.passes(slot, fill.check, content));
+        let fill = self.pool.memory.take_fill(slot);
+        let good = content.is_some_and(|content| self.passes(slot, fill.check(), content));
         let digest = content.filter(|_| good).map(|content| content.digest);
         if !fill.is_wanted() {
             self.keep_ahead(slot, &fill, digest);
             return good;
         }
-        self.pool.stats.reads.ahead_used += u64::from(fill.is_ahead);
+        self.pool.stats.reads.ahead_used += u64::from(fill.is_ahead());
         let waiters = fill.waiters();
         if !good {
             // Before a waiter gets an error, the other copies.
-            self.repairs.repair_for(&mut self.pool, slot, fill.buffer, waiters.map(|(id, at)| (id, at, fill.check)));
+            self.repairs.repair_for(
+                &mut self.pool,
+                slot,
+                fill.buffer(),
+                waiters.map(|(id, at)| (id, at, fill.check())),
+            );
             self.answer_repaired();
             return false;
         }
         for (id, at) in waiters {
-            self.pool.memory.buffers.hold(fill.buffer);
+            self.pool.memory.buffers_mut().hold(fill.buffer());
             let request = self.requests.get_mut(id);
             let block = &mut request.blocks[at as usize];
-            block.was_ahead = fill.is_ahead;
+            block.was_ahead = fill.is_ahead();
             match request.kind {
-                Kind::Read => block.buffer = Some(fill.buffer),
-                _ => block.base_buffer = Some(fill.buffer),
+                Kind::Read => block.buffer = Some(fill.buffer()),
+                _ => block.base_buffer = Some(fill.buffer()),
             }
             self.arrived(id, false);
         }
-        let (buffer, check) = (fill.buffer, fill.check);
-        fill.give_list_back(&mut self.pool.memory.spare_fill_lists);
-        self.pool.memory.buffers.set_check(buffer, check);
-        self.pool.keep_cached(slot, buffer, digest);
-        self.pool.release_evicted();
+        let (buffer, check) = (fill.buffer(), fill.check());
+        self.pool.memory.recycle_fill(fill);
+        self.pool.memory.buffers_mut().set_check(buffer, check);
+        self.pool.memory.keep_cached(slot, buffer, digest);
+        self.pool.memory.release_evicted();
         true
     }
 
     /// Keeps a block that was read ahead, if it is good. A damaged one is dropped silently: a request that needs it finds out.
     fn keep_ahead(&mut self, slot: Slot, fill: &Fill, digest: Option<Digest>) {
-        let Some(digest) = digest.filter(|_| !self.pool.memory.buffers.is_pending_free(fill.buffer)) else {
-            return self.pool.memory.buffers.release(fill.buffer);
+        let Some(digest) = digest.filter(|_| !self.pool.memory.buffers().is_pending_free(fill.buffer())) else {
+            return self.pool.memory.buffers_mut().release(fill.buffer());
         };
-        self.pool.memory.buffers.set_check(fill.buffer, fill.check);
-        self.pool.keep_ahead(slot, fill.buffer, digest);
-        self.pool.release_evicted();
+        self.pool.memory.buffers_mut().set_check(fill.buffer(), fill.check());
+        self.pool.memory.keep_ahead(slot, fill.buffer(), digest);
+        self.pool.memory.release_evicted();
     }
 
     /// Returns true if a block that was read has the slot's content: by 24 bits of its digest always, by all of them where they are at hand.
@@ -385,12 +381,12 @@ impl Engine {
         if is_alone {
             // The next newer point is unknown, or here: one block after the other.
             known.single_looks += 1;
-            if let Some(entry) = self.pool.durable.delta.get(key).or_else(|| self.pool.durable.frozen.get(key)) {
+            if let Some(entry) = self.pool.durable.delta().get(key).or_else(|| self.pool.durable.frozen().get(key)) {
                 known.single_looks = 0;
                 return Ok((is_hole(entry), next, steps));
             }
         } else {
-            for delta in [&self.pool.durable.delta, &self.pool.durable.frozen] {
+            for delta in [self.pool.durable.delta(), self.pool.durable.frozen()] {
                 let (covered, cleared) = delta.clear_at(key);
                 if let Some(covered) = covered {
                     return Ok((true, covered.min(upto), steps + LOOK_STEPS));
@@ -400,17 +396,17 @@ impl Engine {
         }
         if known.buffered.is_none_or(|buffered| buffered < key) {
             steps += LOOK_STEPS;
-            known.buffered = Some(self.pool.durable.buffer.next_key(key, upto).unwrap_or(upto));
+            known.buffered = Some(self.pool.durable.map_buffer().next_key(key, upto).unwrap_or(upto));
         }
         upto = upto.min(known.buffered.unwrap_or(upto));
-        if let Some(entry) = self.pool.durable.buffer.get(key).filter(|_| upto == key) {
+        if let Some(entry) = self.pool.durable.map_buffer().get(key).filter(|_| upto == key) {
             return Ok((is_hole(entry), next, steps));
         }
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.maps[volume], number) {
+        match known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.volumes().map(volume), number) {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
@@ -448,8 +444,8 @@ impl Engine {
         if known.point.is_some_and(|point| key <= point) {
             return 0;
         }
-        let deltas = [&self.pool.durable.delta, &self.pool.durable.frozen];
-        let steps = deltas.map(|delta| delta.points.len() as u64).iter().sum::<u64>() / ENTRIES_A_STEP;
+        let deltas = [self.pool.durable.delta(), self.pool.durable.frozen()];
+        let steps = deltas.map(|delta| delta.points().len() as u64).iter().sum::<u64>() / ENTRIES_A_STEP;
         let is_worth_it =
             steps == 0 || known.single_looks >= SINGLE_LOOKS && steps <= 2 * self.pool.limits.slice_steps();
         known.point =

@@ -115,9 +115,7 @@ impl Engine {
 
     /// Returns true if a read may go to a replica: it is on the device, and no write, read or repair of it is in progress.
     fn is_at_rest(&self, at: Slot) -> bool {
-        !self.pool.memory.dirty.contains_key(&at)
-            && !self.pool.hints.replicas.holds(at)
-            && !self.repairs.is_repairing(at)
+        !self.pool.memory.is_dirty(at) && !self.pool.hints.replicas.holds(at) && !self.repairs.is_repairing(at)
     }
 
     /// Reads the content of slots at other, consecutive places.
@@ -125,8 +123,8 @@ impl Engine {
         let bytes = slots.len() as u64 * self.pool.metadata.geometry().block();
         let offset = self.pool.slot_offset(first);
         self.pool.hints.replicas.begin_read(first, slots);
-        let fills = &self.pool.memory.fills;
-        let segments = slots.iter().map(|of| Segment::Buffer(fills[&of.slot].buffer));
+        let memory = &self.pool.memory;
+        let segments = slots.iter().map(|of| Segment::Buffer(memory.fill(of.slot).buffer()));
         self.pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::FillAlternate { first });
     }
 
@@ -149,7 +147,7 @@ impl Engine {
                 let known = self.pool.sharing_digest(digest);
                 self.pool.hints.index.remove(known, place);
             }
-            if self.pool.memory.fills[&slot].is_wanted() {
+            if self.pool.memory.fill(slot).is_wanted() {
                 self.read_run(slot, 1);
             } else {
                 self.fill_ends(slot, None);
@@ -161,7 +159,7 @@ impl Engine {
     /// Returns true if the content that was read elsewhere is the content of the slot.
     fn is_right(&self, slot: Slot, hinted: Option<Digest>, content: BlockContent) -> bool {
         let is_proven = hinted.is_none_or(|digest| digest == content.digest);
-        let is_like = self.passes(slot, self.pool.memory.fills[&slot].check, content);
+        let is_like = self.passes(slot, self.pool.memory.fill(slot).check(), content);
         is_like && (is_proven || self.pool.mutant(Mutant::UncheckedPlace))
     }
 }

@@ -39,8 +39,9 @@ impl Engine {
         }
         let request = self.requests.get(id);
         let (first, blocks) = (request.blocks[0].key, request.blocks.len() as u64);
-        let (most, widest) = (self.pool.memory.cache.most_ahead() as u64, self.pool.limits.read_ahead.into());
-        self.read_ahead.works |= self.pool.memory.read_streams.note(first, blocks, self.pool.state.now(), most, widest);
+        let (most, widest) = (self.pool.memory.cache().most_ahead() as u64, self.pool.limits.read_ahead.into());
+        self.read_ahead.works |=
+            self.pool.memory.read_streams_mut().note(first, blocks, self.pool.state.now(), most, widest);
     }
 
     /// Reads ahead where windows are to be filled.
@@ -49,8 +50,8 @@ impl Engine {
             return;
         }
         let mut works = false;
-        for at in 0..self.pool.memory.read_streams.len() {
-            while self.pool.memory.read_streams.get(at).is_refilling() {
+        for at in 0..self.pool.memory.read_streams_mut().len() {
+            while self.pool.memory.read_streams_mut().get(at).is_refilling() {
                 works = true;
                 if self.read_ahead.reads_in_flight > self.pool.device().reads_in_flight as usize || !self.refill(at) {
                     break;
@@ -62,20 +63,21 @@ impl Engine {
 
     /// Continues the refill of a stream; returns false if it has to wait, or is over.
     fn refill(&mut self, at: usize) -> bool {
-        let stream = self.pool.memory.read_streams.get(at);
+        let stream = self.pool.memory.read_streams_mut().get(at);
         let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
         let Some(volume) = self.pool.volume_index(id) else {
-            self.pool.memory.read_streams.get(at).stop();
+            self.pool.memory.read_streams_mut().get(at).stop();
             return false;
         };
-        goal = goal.min(self.pool.durable.volumes[volume].size.div_ceil(self.pool.metadata.geometry().block()));
+        goal = goal.min(self.pool.durable.volumes()[volume].size.div_ceil(self.pool.metadata.geometry().block()));
         // Buffers for the gaps come from the other half.
-        let spare = self.pool.memory.buffers.free() + self.pool.memory.cache.len() - self.pool.memory.cache.ahead();
+        let spare =
+            self.pool.memory.buffers().free() + self.pool.memory.cache().len() - self.pool.memory.cache().ahead();
         let least = self.pool.limits.least_read_buffers(self.pool.metadata.geometry()) as usize;
         let most = (spare.saturating_sub(least / 2) / 2) as u64;
         let end = goal.min(ahead + u64::from(self.pool.device().window_blocks).min(most));
         if ahead >= end {
-            self.pool.memory.read_streams.get(at).stop();
+            self.pool.memory.read_streams_mut().get(at).stop();
             return false;
         }
         let mut wanted = core::mem::take(&mut self.read_ahead.wanted);
@@ -104,7 +106,7 @@ impl Engine {
             self.pool.regions_mut().went_on(Key::new(id, ahead), Key::new(id, end));
         }
         self.read_ahead.wanted = wanted;
-        let stream = self.pool.memory.read_streams.get(at);
+        let stream = self.pool.memory.read_streams_mut().get(at);
         stream.is_scattered = is_scattered;
         stream.ahead = end;
         if end > ahead {
@@ -115,7 +117,7 @@ impl Engine {
             return false;
         }
         stream.tries += 1;
-        if stream.tries > TRIES || self.pool.durable.failed_pages.contains(&missing.key) {
+        if stream.tries > TRIES || self.pool.metadata.has_failed(missing.key) {
             stream.stop();
             return false;
         }
@@ -125,11 +127,11 @@ impl Engine {
 
     /// Returns true if a slot's content need not be read ahead: it is in memory (perhaps of another slot), in flight, or being repaired.
     fn is_at_hand(&mut self, slot: Slot, check: u32) -> bool {
-        self.pool.in_memory(slot).is_some()
-            || self.pool.memory.fills.contains_key(&slot)
+        self.pool.memory.buffer_of(slot).is_some()
+            || self.pool.memory.is_filling(slot)
             || self.repairs.is_repairing(slot)
             || self.jobs.cache_warmup.is_fetching(slot)
-            || (self.pool.memory.cache.is_by_content() && self.pool.find_content(slot, check).is_some())
+            || (self.pool.memory.cache().is_by_content() && self.pool.find_content(slot, check).is_some())
     }
 
     /// Reads the first of these blocks, as many as come in a few reads. Returns the block of the volume up to which it read, unless it read all.
@@ -173,7 +175,7 @@ impl Engine {
     fn follows(&self, slot: Slot, next: Slot) -> bool {
         let distance = next.0.saturating_sub(slot.0);
         (1..=u64::from(self.pool.device().gap_blocks) + 1).contains(&distance)
-            && self.pool.durable.space.container_of(slot) == self.pool.durable.space.container_of(next)
+            && self.pool.durable.space().container_of(slot) == self.pool.durable.space().container_of(next)
             && (!self.pool.durable.has_blocks_in_journal()
                 || self.pool.slot_offset(next)
                     == self.pool.slot_offset(slot) + distance * self.pool.metadata.geometry().block())
@@ -193,7 +195,7 @@ impl Engine {
             let mut at = 0;
             for (slot, &buffer) in (first.0..).map(Slot).zip(&buffers) {
                 if run[at].slot == slot {
-                    self.pool.memory.fills.insert(slot, Fill::ahead(buffer, run[at].check));
+                    self.pool.memory.begin_fill(slot, Fill::ahead(buffer, run[at].check));
                     at += 1;
                 }
             }
@@ -205,7 +207,7 @@ impl Engine {
             let segments = buffers.iter().copied().map(Segment::Buffer);
             self.pool.metadata.io_mut().begin(IoOp::ReadBlocks, offset, bytes, segments, Purpose::ReadAhead { first });
         } else {
-            buffers.drain(..).for_each(|buffer| self.pool.memory.buffers.release(buffer));
+            buffers.drain(..).for_each(|buffer| self.pool.memory.buffers_mut().release(buffer));
         }
         self.read_ahead.buffers = buffers;
         enough
@@ -218,17 +220,17 @@ impl Engine {
         }
         let mut run = DeviceRead::default();
         wanted.retain(|&WantedBlock { slot, check, .. }| {
-            if self.replica_of(slot).is_none() || self.pool.memory.fills.contains_key(&slot) {
+            if self.replica_of(slot).is_none() || self.pool.memory.is_filling(slot) {
                 return true;
             }
             let Some(buffer) = self.pool.any_buffer() else { return true };
-            self.pool.memory.fills.insert(slot, Fill::ahead(buffer, check));
+            self.pool.memory.begin_fill(slot, Fill::ahead(buffer, check));
             self.pool.stats.reads.ahead_blocks += 1;
             self.add_to_run(&mut run, slot);
             false
         });
         self.read_all_of(&mut run);
-        wanted.retain(|wanted| !self.pool.memory.fills.contains_key(&wanted.slot));
+        wanted.retain(|wanted| !self.pool.memory.is_filling(wanted.slot));
     }
 
     /// Takes blocks that have been read ahead. Blocks of gaps are not kept.
@@ -237,8 +239,8 @@ impl Engine {
         for (i, segment) in segments.iter().enumerate() {
             let slot = Slot(first.0 + i as u64);
             let Segment::Buffer(buffer) = *segment else { unreachable!("blocks are read into buffers") };
-            if self.pool.memory.fills.get(&slot).is_none_or(|fill| fill.buffer != buffer) {
-                self.pool.memory.buffers.release(buffer);
+            if !self.pool.memory.fills_into(slot, buffer) {
+                self.pool.memory.buffers_mut().release(buffer);
                 continue;
             }
             let content = match result {

@@ -5,7 +5,6 @@
 
 use crate::api::*;
 use crate::engine::Engine;
-use crate::pool::PayloadMemory;
 use crate::pool::Pool;
 use crate::requests::request::{Request, Stage};
 
@@ -73,17 +72,17 @@ impl Engine {
 
     /// Releases every buffer that a request holds.
     fn drop_blocks(&mut self, id: RequestId) {
-        let Engine { pool: Pool { memory: PayloadMemory { buffers, .. }, .. }, requests, jobs, .. } = self;
+        let Engine { pool: Pool { memory, .. }, requests, jobs, .. } = self;
         let request: &mut Request = requests.get_mut(id);
         for block in request.blocks.drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
-                buffers.release(buffer);
+                memory.buffers_mut().release(buffer);
             }
         }
         for segment in request.data.drain(..) {
             if let Some(buffer) = segment.buffer {
                 jobs.cache_partition.answering -= 1;
-                buffers.release(buffer);
+                memory.buffers_mut().release(buffer);
             }
         }
     }

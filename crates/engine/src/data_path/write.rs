@@ -42,7 +42,7 @@ impl Engine {
         let (first, count) = (blocks[0].key, blocks.len() as u64);
         if self.pool.is_in_long_write(first, count, PASSING_PART) {
             for buffer in blocks.iter().filter_map(|block| block.buffer) {
-                self.pool.memory.buffers.pass(buffer);
+                self.pool.memory.buffers_mut().pass(buffer);
             }
         }
     }
@@ -73,7 +73,7 @@ impl Engine {
         if self.clears_in_parts(id) {
             return;
         }
-        let policy = self.pool.policy_in_force(&self.pool.durable.volumes[volume]);
+        let policy = self.pool.policy_in_force(&self.pool.durable.volumes()[volume]);
         if !self.look_up(id, volume, policy) {
             return;
         }
@@ -201,12 +201,12 @@ impl Engine {
         let mut base_buffer = block.base_buffer.filter(|_| block.base == Some(entry));
         if base_buffer.is_none() {
             if let Some(stale) = block.base_buffer {
-                self.pool.memory.buffers.release(stale);
+                self.pool.memory.buffers_mut().release(stale);
             }
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(found) => {
-                        let misses = found.is_none() && self.pool.memory.cache.is_by_content();
+                        let misses = found.is_none() && self.pool.memory.cache().is_by_content();
                         base_buffer = if misses { self.use_content(slot, entry.check()) } else { found };
                     }
                     Err(error) => {
@@ -233,7 +233,7 @@ impl Engine {
         let Some(into) = block.buffer.or_else(|| self.pool.any_buffer()) else {
             return self.wait_for_merge_buffers(id);
         };
-        self.pool.memory.buffers.set_incoming(into);
+        self.pool.memory.buffers_mut().set_incoming(into);
         let request = self.requests.get_mut(id);
         request.stage = Stage::Merge;
         request.waiting += 1;
@@ -261,7 +261,7 @@ impl Engine {
         let block = &mut self.requests.get_mut(id).blocks[at as usize];
         block.content = content;
         if let Some(base) = block.base_buffer.take() {
-            self.pool.memory.buffers.release(base);
+            self.pool.memory.buffers_mut().release(base);
         }
         self.arrived(id, content.is_none());
     }
@@ -342,7 +342,7 @@ impl Engine {
         if self.pool.digests_prove() {
             return Proof::Equal;
         }
-        let present = self.pool.in_memory(slot);
+        let present = self.pool.memory.buffer_of(slot);
         let request = self.requests.get_mut(id);
         let attempts = request.attempts;
         let block = &mut request.blocks[at];
@@ -358,7 +358,7 @@ impl Engine {
         let (own, stale) = (block.buffer, block.base_buffer.take());
         block.compared = None;
         if let Some(stale) = stale {
-            self.pool.memory.buffers.release(stale);
+            self.pool.memory.buffers_mut().release(stale);
         }
         let known = match self.use_memory(slot, check_bits(digest)) {
             Ok(Some(known)) => known,
@@ -399,7 +399,7 @@ impl Engine {
         self.jobs.index_prefetch.asked(wanted, hint.is_some());
         let Some(hint) = hint else { return Known::No };
         let slot = hint.slot;
-        if !self.pool.durable.space.contains(slot) {
+        if !self.pool.durable.space().contains(slot) {
             return Known::No;
         }
         if let Some(recent) = self.pool.recent(slot) {
@@ -414,7 +414,7 @@ impl Engine {
             }
             Err(missing) => return Known::NotYet(missing),
         }
-        let generation = self.pool.durable.space.generation(slot);
+        let generation = self.pool.durable.space().generation(slot);
         let proves = hint.proves && hint.generation == generation && self.pool.digests_prove();
         if proves || self.pool.mutant(Mutant::StaleHint) {
             return Known::Yes(slot, digest);
@@ -437,7 +437,7 @@ impl Engine {
     /// Changes the map and appends to the open record, without waiting: everything is at hand.
     fn change(&mut self, id: RequestId, volume: usize, policy: Policy) {
         self.clear_range(id);
-        let offline = self.pool.is_offline(&self.pool.durable.volumes[volume]);
+        let offline = self.pool.is_offline(&self.pool.durable.volumes()[volume]);
         let misses = self.jobs.rebuild().misses() && policy.shares() && !self.has_complete_index(policy);
         let row = self.pool.device().sequential_blocks as usize;
         let sequential = row > 0 && self.requests.get(id).blocks.len() >= row;
@@ -450,15 +450,15 @@ impl Engine {
         self.jobs.cache_partition.note_lookups(self.requests.get(id), policy, &self.pool.limits);
         self.pool.state.note_change();
         self.pool.forget_wrapped();
-        let unwritten = self.pool.durable.journal.unwritten();
+        let unwritten = self.pool.durable.journal().unwritten();
         if are_enough(unwritten.len(), unwritten.first(), unwritten.last(), SCATTERED_BLOCKS) {
             self.pool.write_slots();
         }
-        let is_durable = self.pool.durable.journal.is_durable();
+        let is_durable = self.pool.durable.journal().is_durable();
         if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
             self.requests.get_mut(id).stage = Stage::Commit;
             // A request that changed nothing depends on earlier records.
-            self.queues.wait_for_record(self.pool.durable.journal.last(), id);
+            self.queues.wait_for_record(self.pool.durable.journal().last(), id);
         } else {
             self.answer_done(id);
         }
@@ -478,10 +478,10 @@ impl Engine {
     /// Clears whole blocks of one volume, in the open record too.
     pub(crate) fn clear_part(&mut self, id: RequestId, start: Key, stop: Key) {
         let end = stop.0 - (start.0 - start.lba());
-        self.pool.durable.journal.push_clear(start, end);
+        self.pool.durable.journal_mut().push_clear(start, end);
         let looked_at = self.pool.cover_keys(start, stop);
         if self.is_long(id) {
-            self.time_slices.take_steps(looked_at + self.pool.durable.dead.len() as u64);
+            self.time_slices.take_steps(looked_at + self.pool.durable.released() as u64);
         }
     }
 
@@ -548,24 +548,24 @@ impl Engine {
         let good = self.check_written(result);
         for i in 0..segments.len() {
             let slot = Slot(first.0 + i as u64);
-            let buffer = self.pool.memory.dirty.remove(&slot).expect("a dirty block is written once");
-            let stays = self.pool.memory.buffers.arrived(buffer);
+            let buffer = self.pool.memory.end_dirty(slot);
+            let stays = self.pool.memory.buffers_mut().arrived(buffer);
             if good && (self.pool.hints.replicas.was_written(slot) || !stays) {
-                self.pool.memory.evicted.push(buffer);
+                self.pool.memory.release_later(buffer);
             } else if good {
                 self.jobs.cache_partition.note_written(slot);
                 self.pool.keep_written(slot, buffer);
             } else {
                 // The pool is read-only from now on: keep the only copy readable.
-                self.pool.memory.dirty.insert(slot, buffer);
+                self.pool.memory.set_dirty(slot, buffer);
             }
         }
-        self.pool.release_evicted();
+        self.pool.memory.release_evicted();
         if inlined {
-            self.pool.durable.journal.wrote_inlined();
+            self.pool.durable.journal_mut().wrote_inlined();
             self.jobs.checkpoint_inlined_written(sequence);
         } else if good {
-            self.pool.durable.journal.wrote(sequence);
+            self.pool.durable.journal_mut().wrote(sequence);
         }
     }
 

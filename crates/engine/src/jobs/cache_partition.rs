@@ -10,7 +10,6 @@
 //!
 //! The side that has grown is filled with its newest ghosts (`cache_warmup.rs`).
 
-use crate::pool::PayloadMemory;
 use alloc::collections::BTreeMap;
 
 use super::Jobs;
@@ -158,7 +157,7 @@ fn read_buffers_beside(pool: &Pool, chunks: u64) -> u32 {
 /// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
 fn divided_bytes(pool: &Pool) -> u64 {
     let block = pool.metadata.geometry().block();
-    let contents = if pool.memory.cache.is_by_content() { pool.limits.content_bytes(block) } else { 0 };
+    let contents = if pool.memory.cache().is_by_content() { pool.limits.content_bytes(block) } else { 0 };
     pool.limits.shared_bytes(block).saturating_sub(contents + pool.columns_bytes())
 }
 
@@ -229,7 +228,7 @@ impl CachePartition {
         self.setting = setting;
         self.is_new = false;
         let lru = setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
-        pool.memory.cache.set_lru(lru);
+        pool.memory.cache_mut().set_lru(lru);
         self.share = match setting.map(|setting| setting.partition) {
             None => pool.limits.index_share(pool.metadata.geometry().block()),
             Some(PartitionMode::Fixed(percent)) => u32::from(percent) * 10,
@@ -266,18 +265,15 @@ impl CachePartition {
         self.read_ghosts.resize(pool.limits.read_ghosts(block));
         fetch.forget_all();
         let reads = read_buffers_beside(pool, goal.max(pool.hints.index.chunks()));
-        pool.memory.buffers.set_count(
+        pool.memory.buffers_mut().set_count(
             pool.limits.write_buffers + reads,
             pool.limits.write_buffers,
             pool.limits.most_buffers(block),
         );
         let most = pool.limits.most_cached(block);
-        let capacity = self.cache_capacity(pool.memory.cache.key(), reads);
-        let Pool { memory: PayloadMemory { cache, buffers, evicted, .. }, .. } = pool;
+        let capacity = self.cache_capacity(pool.memory.cache().key(), reads);
         let numbers = pool.limits.most_buffers(block) as usize;
-        cache.resize(capacity, most, numbers, |buffer| !buffers.is_pending_free(buffer), evicted);
-        pool.release_evicted();
-        pool.memory.evicted.shrink_to(0);
+        pool.memory.resize_cache(capacity, most, numbers);
     }
 
     /// Returns the number of blocks that the read cache may hold: 0 if all memory is for the index, or the cache is off. (Reads need buffers all the
@@ -291,11 +287,11 @@ impl CachePartition {
     #[inline]
     fn step(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         self.work_left = false;
-        let is_same = pool.cache_setting() == self.setting && pool.memory.cache.key() == self.key;
+        let is_same = pool.cache_setting() == self.setting && pool.memory.cache().key() == self.key;
         if self.is_new || !is_same || pool.columns_budget() != self.most_copied {
             self.follow_setting(pool, rebuild);
         }
-        if pool.memory.buffers.count() < pool.memory.buffers.numbers() {
+        if pool.memory.buffers().count() < pool.memory.buffers().numbers() {
             self.copy_out_of_pending_free(pool);
         }
         if pool.hints.index.chunks() == self.goal {
@@ -311,10 +307,10 @@ impl CachePartition {
     fn follow_setting(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild) {
         let before = pool.hints.index.chunks();
         self.aim(pool);
-        let same_key = core::mem::replace(&mut self.key, pool.memory.cache.key()) == self.key;
+        let same_key = core::mem::replace(&mut self.key, pool.memory.cache().key()) == self.key;
         let same_copies = core::mem::replace(&mut self.most_copied, pool.columns_budget()) == self.most_copied;
         let reads = match same_key && same_copies {
-            true => pool.memory.buffers.count().saturating_sub(pool.limits.write_buffers),
+            true => pool.memory.buffers().count().saturating_sub(pool.limits.write_buffers),
             false => read_buffers_beside(pool, before),
         };
         self.set_read_buffers(pool, reads);
@@ -357,7 +353,7 @@ impl CachePartition {
         let near = if chunks == 0 { goal } else { goal.min(chunks + STEP_CHUNKS) };
         let chunks = pool.hints.index.chunks();
         let reads = read_buffers_beside(pool, near.max(chunks));
-        if pool.memory.buffers.count() != pool.limits.write_buffers + reads {
+        if pool.memory.buffers().count() != pool.limits.write_buffers + reads {
             if !self.can_have(pool, reads) {
                 return;
             }
@@ -365,7 +361,7 @@ impl CachePartition {
         }
         if near > chunks {
             let space = pool.limits.write_buffers + read_buffers_beside(pool, near);
-            if pool.memory.buffers.numbers() > space {
+            if pool.memory.buffers().numbers() > space {
                 // The next step follows when these buffers have been released.
                 return;
             }
@@ -380,12 +376,12 @@ impl CachePartition {
     /// Returns true if N buffers, excluding those for incoming data, leave enough that no answer in progress holds. A client that is slow to take its
     /// answers must not leave the others without buffers.
     fn can_have(&self, pool: &Pool, reads: u32) -> bool {
-        let fewer = (pool.memory.buffers.count() - pool.limits.write_buffers).saturating_sub(reads);
-        let incoming = pool.limits.write_buffers.saturating_sub(pool.memory.buffers.incoming());
+        let fewer = (pool.memory.buffers().count() - pool.limits.write_buffers).saturating_sub(reads);
+        let incoming = pool.limits.write_buffers.saturating_sub(pool.memory.buffers().incoming());
         let least = pool.limits.least_read_buffers(pool.metadata.geometry());
         fewer == 0 || {
             let needed = fewer + incoming + least / 2 + self.answering;
-            pool.memory.buffers.free() + pool.memory.cache.len() >= needed as usize
+            pool.memory.buffers().free() + pool.memory.cache().len() >= needed as usize
         }
     }
 
@@ -393,27 +389,26 @@ impl CachePartition {
     fn set_read_buffers(&mut self, pool: &mut Pool, reads: u32) {
         let write_buffers = pool.limits.write_buffers;
         let most = pool.limits.most_buffers(pool.metadata.geometry().block());
-        pool.memory.buffers.set_count(write_buffers + reads, write_buffers, most);
-        let capacity = self.cache_capacity(pool.memory.cache.key(), reads);
-        pool.memory.cache.set_capacity(capacity, &mut pool.memory.evicted);
-        pool.release_evicted();
+        pool.memory.buffers_mut().set_count(write_buffers + reads, write_buffers, most);
+        let capacity = self.cache_capacity(pool.memory.cache().key(), reads);
+        pool.memory.set_cache_capacity(capacity);
         self.copy_out_of_pending_free(pool);
     }
 
     /// Begins to copy cached blocks out of buffers that are given up; without a free buffer they are dropped.
     fn copy_out_of_pending_free(&mut self, pool: &mut Pool) {
-        for number in pool.memory.buffers.count()..pool.memory.buffers.numbers() {
+        for number in pool.memory.buffers().count()..pool.memory.buffers().numbers() {
             let from = BufferId(number);
-            let Some(slot) = pool.memory.cache.in_buffer(from) else { continue };
+            let Some(slot) = pool.memory.cache().in_buffer(from) else { continue };
             if self.copies.contains_key(&slot) {
                 continue;
             }
-            let Some(into) = pool.memory.buffers.take() else {
-                pool.memory.cache.let_go(slot);
-                pool.memory.buffers.release(from);
+            let Some(into) = pool.memory.buffers_mut().take() else {
+                pool.memory.cache_mut().let_go(slot);
+                pool.memory.buffers_mut().release(from);
                 continue;
             };
-            pool.memory.buffers.hold(from);
+            pool.memory.buffers_mut().hold(from);
             self.copies.insert(slot, BufferCopy { from, into });
             // None of the old content of the new buffer is kept.
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
@@ -424,23 +419,23 @@ impl CachePartition {
     /// Ends the copy of a block: the cache has it in the new buffer from now on, if it still has the block.
     pub(crate) fn copied(&mut self, pool: &mut Pool, slot: Slot, result: Result<Outcome<'_>, IoError>) {
         let BufferCopy { from, into } = self.copies.remove(&slot).expect("a copy ends once");
-        let (check, digest) = (pool.memory.buffers.check(from), pool.memory.cache.digest_in(from));
+        let (check, digest) = (pool.memory.buffers().check(from), pool.memory.cache().digest_in(from));
         let is_same = |content: BlockContent| {
             !content.zero && check_bits(content.digest) == check && digest.is_none_or(|digest| content.digest == digest)
         };
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if is_same(content));
-        pool.memory.buffers.release(from);
-        if pool.memory.cache.peek(slot) != Some(from) {
-            return pool.memory.buffers.release(into);
+        pool.memory.buffers_mut().release(from);
+        if pool.memory.cache().peek(slot) != Some(from) {
+            return pool.memory.buffers_mut().release(into);
         }
-        pool.memory.buffers.release(from);
+        pool.memory.buffers_mut().release(from);
         if good {
-            pool.memory.buffers.set_check(into, check);
-            pool.memory.cache.set_buffer(slot, into);
+            pool.memory.buffers_mut().set_check(into, check);
+            pool.memory.cache_mut().set_buffer(slot, into);
             self.counts.copied_blocks += 1;
         } else {
-            pool.memory.cache.let_go(slot);
-            pool.memory.buffers.release(into);
+            pool.memory.cache_mut().let_go(slot);
+            pool.memory.buffers_mut().release(into);
         }
     }
 
@@ -464,9 +459,9 @@ impl CachePartition {
             shared_bytes: pool.limits.shared_bytes(block),
             index_bytes: pool.hints.index.memory(),
             index_entries: pool.hints.index.capacity(),
-            read_bytes: u64::from(pool.memory.buffers.count().saturating_sub(pool.limits.write_buffers)) * block,
+            read_bytes: u64::from(pool.memory.buffers().count().saturating_sub(pool.limits.write_buffers)) * block,
             index_share: self.share,
-            contents: pool.memory.cache.content_counts(),
+            contents: pool.memory.cache().content_counts(),
             counts: CacheCounts {
                 prefetched_blocks: fetch.fetched_blocks,
                 prefetched_entries: fetch.fetched_entries,

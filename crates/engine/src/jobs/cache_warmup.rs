@@ -79,8 +79,8 @@ impl CacheWarmup {
     /// Prefetches a block, if it is not in memory and a buffer is free; fails if a page for its digest is missing.
     fn fetch_block(&mut self, pool: &mut CopyAccess<'_>, repairs: &Repairs, slot: Slot) -> Result<(), Missing> {
         let is_here =
-            pool.in_memory(slot).is_some() || pool.memory.fills.contains_key(&slot) || repairs.is_repairing(slot);
-        if is_here || self.is_fetching(slot) || !pool.durable.space.contains(slot) {
+            pool.memory.buffer_of(slot).is_some() || pool.memory.is_filling(slot) || repairs.is_repairing(slot);
+        if is_here || self.is_fetching(slot) || !pool.durable.space().contains(slot) {
             return Ok(());
         }
         let Some((digest, _)) = pool.proven_digest(slot)? else { return Ok(()) };
@@ -131,7 +131,7 @@ impl Job for CacheWarmup {
                 None
             };
             let Some(missing) = missing else { continue };
-            if pool.durable.failed_pages.contains(&missing.key) {
+            if pool.metadata.has_failed(missing.key) {
                 // The ghost that needs this page is dropped.
                 let _ = self.blocks.pop_front().is_some() || self.leaves.pop_front().is_some();
                 continue;
@@ -147,7 +147,7 @@ impl Job for CacheWarmup {
         self.in_flight -= 1;
         let good = matches!(result, Ok(Outcome::Blocks(&[content])) if !content.zero && content.digest == digest);
         // A failure is not reported: the next reader reads the block again.
-        if !good || pool.in_memory(slot).is_some() {
+        if !good || pool.memory.buffer_of(slot).is_some() {
             return pool.release_buffer(buffer);
         }
         self.fetched_blocks += 1;

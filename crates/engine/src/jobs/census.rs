@@ -259,9 +259,9 @@ impl Census {
         if self.in_progress.is_some() {
             return;
         }
-        let mapped: u64 = pool.durable.volumes.iter().map(|volume| volume.logical_blocks_used).sum();
+        let mapped: u64 = pool.durable.volumes().iter().map(|volume| volume.logical_blocks_used).sum();
         let much = (mapped / MUCH).max(1);
-        let changes = pool.changed_references() - self.seen;
+        let changes = pool.durable.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
         self.due = if is_counted_volume_missing(pool, self) {
             pool.state.now().max(self.not_before)
@@ -285,7 +285,7 @@ impl Census {
         self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
-        let (began, seen) = (pool.state.now(), pool.changed_references());
+        let (began, seen) = (pool.state.now(), pool.durable.changed_references());
         self.random.get_or_insert(Random(pool.metadata.page_seed()));
         self.in_progress = Some(Box::new(CensusInProgress { began, seen, volumes, leaves, volume: None }));
         self.due = 0;
@@ -325,7 +325,7 @@ impl Census {
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
                 let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now() });
-                self.note(VolumeCount { volume: id, shared, blocks: pool.durable.volumes[at].logical_blocks_used });
+                self.note(VolumeCount { volume: id, shared, blocks: pool.durable.volumes()[at].logical_blocks_used });
             }
         }
         Ok(true)
@@ -343,12 +343,12 @@ impl Census {
 
 impl Counting {
     fn new(pool: &Pool, at: usize) -> Counting {
-        let (volume, geometry) = (&pool.durable.volumes[at], pool.metadata.geometry());
+        let (volume, geometry) = (&pool.durable.volumes()[at], pool.metadata.geometry());
         let leaves = volume.size.div_ceil(geometry.block()).div_ceil(geometry.map_leaf_entries());
         Counting {
             id: volume.id,
             task: Task::Frame,
-            level: height_for(leaves, geometry.fanout()).max(pool.durable.maps[at].height),
+            level: height_for(leaves, geometry.fanout()).max(pool.durable.volumes().map(at).height),
             frame: vec![0],
             below: Vec::new(),
             at: 0,
@@ -487,13 +487,13 @@ impl Job for Census {
     fn can_step(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         pool.state.now() >= self.due
             || load.is_idle
-                && pool.durable.delta.len() >= self.merge_from
+                && pool.durable.delta().len() >= self.merge_from
                 && pool.state.now() >= load.idle_from + MERGE_AFTER
     }
 
     #[inline(always)]
     fn begins_at(&self, pool: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
-        if !load.requests_in_flight && pool.durable.delta.len() >= self.merge_from {
+        if !load.requests_in_flight && pool.durable.delta().len() >= self.merge_from {
             return Some(self.due.min(load.idle_from + MERGE_AFTER));
         }
         (self.due < Nanos::MAX).then_some(self.due)
@@ -539,7 +539,7 @@ impl Job for Census {
 
 /// Returns the volumes that the census counts: visible ones, without those that keep copies.
 fn counted_volumes(pool: &Pool) -> impl DoubleEndedIterator<Item = &Volume> {
-    pool.durable.volumes.iter().filter(|volume| volume.keeps.is_none() && pool.is_visible(volume))
+    pool.durable.volumes().iter().filter(|volume| volume.keeps.is_none() && pool.is_visible(volume))
 }
 
 fn is_counted_volume_missing(pool: &Pool, census: &Census) -> bool {
@@ -554,7 +554,7 @@ fn subtrees_below(
     subtree: u64,
     found: &mut Vec<u64>,
 ) -> Result<(), Missing> {
-    let (root, fanout) = (pool.durable.maps[volume], pool.metadata.geometry().fanout());
+    let (root, fanout) = (pool.durable.volumes().map(volume), pool.metadata.geometry().fanout());
     let place = match level > root.height {
         true => None,
         false => Some(locate(&mut pool.metadata, Region::Metadata, root, level, subtree)),
@@ -576,10 +576,10 @@ fn subtrees_below(
         _ => None,
     };
     let span = fanout.saturating_pow((level - 1).into()).saturating_mul(pool.metadata.geometry().map_leaf_entries());
-    let id = pool.durable.volumes[volume].id;
+    let id = pool.durable.volumes()[volume].id;
     let key = |child: u64| Key::new(id, child.saturating_mul(span).min(MAX_BLOCKS));
     let (first, end) = (subtree * fanout, (subtree + 1).saturating_mul(fanout));
-    let buffered = |from: u64| Some(pool.durable.buffer.next_key(key(from), key(end))?.lba() / span);
+    let buffered = |from: u64| Some(pool.durable.map_buffer().next_key(key(from), key(end))?.lba() / span);
     let mut next_buffered = buffered(first);
     for child in first..end {
         let is_buffered = next_buffered == Some(child);
@@ -604,24 +604,24 @@ fn subtrees_below(
 /// Lists the slots that the blocks of a leaf map, as of the last merge; returns false if there is neither a leaf nor a buffered mapping.
 fn slots_of_leaf(pool: &mut Pool, volume: usize, leaf: u64, slots: &mut Vec<Slot>) -> Result<bool, Missing> {
     let per_leaf = pool.metadata.geometry().map_leaf_entries();
-    let page = match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], leaf) {
+    let page = match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), leaf) {
         Walk::Leaf(page) => Some(page),
         Walk::Absent(_) => None,
         Walk::Missing(missing) if pool.is_unreadable(&missing) => None,
         Walk::Missing(missing) => return Err(missing),
     };
-    let id = pool.durable.volumes[volume].id;
+    let id = pool.durable.volumes()[volume].id;
     let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
     let end = (first + per_leaf).min(MAX_BLOCKS);
-    let mut buffered = pool.durable.buffer.next_key(Key::new(id, first), Key::new(id, end));
+    let mut buffered = pool.durable.map_buffer().next_key(Key::new(id, first), Key::new(id, end));
     slots.clear();
     if page.is_none() && buffered.is_none() {
         return Ok(false);
     }
     for key in (first..end).map(|block| Key::new(id, block)) {
         let entry = if buffered == Some(key) {
-            buffered = pool.durable.buffer.next_key(Key(key.0 + 1), Key::new(id, end));
-            pool.durable.buffer.get(key)
+            buffered = pool.durable.map_buffer().next_key(Key(key.0 + 1), Key::new(id, end));
+            pool.durable.map_buffer().get(key)
         } else {
             page.and_then(|page| pool.entry_in(page, key))
         };

@@ -46,7 +46,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Returns true if the checkpoint and the sync that the job waits for are done.
     pub(super) fn may_go_on(&self, pool: &Pool) -> bool {
-        !self.waits_for_checkpoint(pool) && pool.durable.journal.durable() >= self.durable
+        !self.waits_for_checkpoint(pool) && pool.durable.journal().durable() >= self.durable
     }
 
     /// Returns true if the job waits for a checkpoint.
@@ -72,7 +72,7 @@ impl Changes {
 
     /// Returns true if N more changes exceed the part of the delta that background work may use. The job then waits for a checkpoint.
     pub(super) fn has_filled_part(&mut self, pool: &mut Pool, changes: usize) -> bool {
-        let is_full = pool.durable.delta.len() + changes > Self::part_of_delta(pool);
+        let is_full = pool.durable.delta().len() + changes > Self::part_of_delta(pool);
         if is_full {
             self.wait_for_checkpoint(pool);
         }
@@ -95,8 +95,8 @@ impl Changes {
         let are_many = self.count > 0 && self.count as usize + changes > CHANGES_PER_SYNC as usize;
         if are_many && !pool.mutant(Mutant::EndlessChanges) {
             self.count = 0;
-            self.durable = pool.durable.journal.last();
-            pool.durable.journal.want_durable(self.durable);
+            self.durable = pool.durable.journal().last();
+            pool.durable.journal_mut().want_durable(self.durable);
             pool.wake();
             return Err(ChangesStop::Waits);
         }

@@ -343,7 +343,7 @@ impl FlashCopies {
     /// Returns true if the container that is being copied has not been opened since. (With the mutant, its current generation is accepted.)
     fn is_still_so(&mut self, pool: &Pool) -> bool {
         let Some(copy) = &mut self.copy else { return false };
-        let now = pool.durable.space.containers[copy.container as usize].generation;
+        let now = pool.durable.space().containers()[copy.container as usize].generation;
         if pool.mutant(Mutant::CopyOfOpened) {
             copy.generation = now;
         }
@@ -364,7 +364,7 @@ impl FlashCopies {
                 }
             };
             let at_once = pool.mutant(Mutant::EarlyPlace);
-            let generation = pool.durable.space.containers[container as usize].generation;
+            let generation = pool.durable.space().containers()[container as usize].generation;
             let Some(flash) = pool.flash_mut() else { return };
             flash.drop_wanted();
             if let Some(place) = place {
@@ -392,15 +392,15 @@ impl FlashCopies {
     /// Reads a part of the container.
     fn read_part(&mut self, pool: &mut CopyAccess<'_>, load: &LoadSnapshot) {
         let Some(copy) = &mut self.copy else { return };
-        let slots = pool.durable.space.slots_of(copy.container);
+        let slots = pool.durable.space().slots_of(copy.container);
         let first = slots.start + u64::from(copy.done);
         let is_settled = may_be_copied(pool, copy.container);
-        if copy.generation != pool.durable.space.generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened)
+        if copy.generation != pool.durable.space().generation(Slot(first)) && !pool.mutant(Mutant::CopyOfOpened)
             || !is_settled
         {
             return self.give_up(pool);
         }
-        let spare = (pool.memory.buffers.free() + pool.memory.cache.len()) / 4;
+        let spare = (pool.memory.buffers().free() + pool.memory.cache().len()) / 4;
         let count = BLOCKS_AT_ONCE.min(spare).min((slots.end - first) as usize);
         if count == 0 || load.out_of_buffers {
             self.is_stuck = true;
@@ -408,7 +408,7 @@ impl FlashCopies {
         }
         match proofs_of(pool, first..first + count as u64) {
             Ok(proofs) => copy.proofs = proofs,
-            Err(missing) if pool.durable.failed_pages.contains(&missing.key) => return self.give_up(pool),
+            Err(missing) if pool.metadata.has_failed(missing.key) => return self.give_up(pool),
             Err(missing) => {
                 self.is_stuck = true;
                 return pool.load(missing);
@@ -462,14 +462,14 @@ impl FlashCopies {
             Some(copy) => copy.is_complete || flash.places().is_free(copy.place),
             None => flash.wants_any() && pool.flash_is_trusted(),
         };
-        copy || !flash.places().leaving().is_empty() || pool.durable.space.has_changed()
+        copy || !flash.places().leaving().is_empty() || pool.durable.space().has_changed()
     }
 }
 
 /// Returns true if the content of a container is unchanged until it is opened again, and all of it is in its slots.
 fn may_be_copied(pool: &Pool, container: u32) -> bool {
-    let is_dirty = || pool.durable.space.slots_of(container).any(|slot| pool.memory.dirty.contains_key(&Slot(slot)));
-    pool.mutant(Mutant::CopyOfDirty) || pool.durable.space.is_settled(container) && !is_dirty()
+    let is_dirty = || pool.durable.space().slots_of(container).any(|slot| pool.memory.is_dirty(Slot(slot)));
+    pool.mutant(Mutant::CopyOfDirty) || pool.durable.space().is_settled(container) && !is_dirty()
 }
 
 /// Returns the digests that slots must hold, for those that are in use.

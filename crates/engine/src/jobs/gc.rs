@@ -133,7 +133,7 @@ impl Gc {
     /// Returns the state and counts of garbage collection.
     pub(crate) fn status(&self, pool: &Pool) -> GcStatus {
         GcStatus {
-            empty_containers: pool.durable.space.empty_containers().into(),
+            empty_containers: pool.durable.space().empty_containers().into(),
             emptied_containers: self.emptied,
             moved_blocks: self.mover.moved(),
             is_due: self.mover.is_in_progress() || self.is_due(pool),
@@ -142,7 +142,7 @@ impl Gc {
 
     /// Returns true if containers should be emptied, and may be.
     fn is_due(&self, pool: &Pool) -> bool {
-        let empty = u64::from(pool.durable.space.empty_containers());
+        let empty = u64::from(pool.durable.space().empty_containers());
         let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
         let has_slots = || self.is_running || pool.has_slots_to_move();
         is_wanted && has_slots() && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
@@ -152,7 +152,7 @@ impl Gc {
     fn rests(&self, pool: &Pool) -> bool {
         let geometry = pool.metadata.geometry();
         let freed = u64::from(geometry.slots_per_container / 2).max(geometry.slots() / REST_UNTIL);
-        self.rests.is_some_and(|since| pool.durable.space.given_back() < since + freed)
+        self.rests.is_some_and(|since| pool.durable.space().given_back() < since + freed)
     }
 
     fn is_evacuating_any(&self) -> bool {
@@ -194,7 +194,7 @@ impl Job for Gc {
         if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
-        if pool.regions().aside() > 0 && pool.durable.space.empty_container().is_some() {
+        if pool.regions().aside() > 0 && pool.durable.space_mut().empty_container().is_some() {
             pool.regions_mut().bring_back();
             pool.wake();
             return;
@@ -244,12 +244,13 @@ impl Gc {
     /// Asks for checkpoints that flush, until all freed slots are free.
     fn settle(&mut self, pool: &mut Pool) {
         // Pending slots become free automatically within a second.
-        if !pool.durable.space.pending().is_empty() {
+        if !pool.durable.space().pending().is_empty() {
             return;
         }
-        let flushes = pool.has_to_flush() && self.buffered.is_none_or(|before| pool.durable.buffer.len() < before);
-        if !pool.durable.delta.is_empty() || flushes {
-            self.buffered = Some(pool.durable.buffer.len());
+        let flushes =
+            pool.has_to_flush() && self.buffered.is_none_or(|before| pool.durable.map_buffer().len() < before);
+        if !pool.durable.delta().is_empty() || flushes {
+            self.buffered = Some(pool.durable.map_buffer().len());
             pool.ask_to_flush();
             self.begins = pool.after_next_checkpoint();
             pool.wake();
@@ -264,16 +265,16 @@ impl Gc {
         self.settled_at = self.mover.moved();
         let mut emptied = 0;
         for container in self.moved_out.drain(..) {
-            if pool.mutant(Mutant::EmptiedUnseen) && !pool.durable.space.is_empty(container) {
-                pool.durable.space.open_as_if_empty(container);
-            } else if pool.durable.space.end_evacuation(container) && pool.durable.space.is_empty(container) {
+            if pool.mutant(Mutant::EmptiedUnseen) && !pool.durable.space().is_empty(container) {
+                pool.durable.space_mut().open_as_if_empty(container);
+            } else if pool.durable.space_mut().end_evacuation(container) && pool.durable.space().is_empty(container) {
                 emptied += 1;
             }
         }
         self.emptied += emptied;
         // An empty container may be open or out of reach: waiters go by the containers that they can get.
         let is_enough =
-            u64::from(pool.durable.space.empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
+            u64::from(pool.durable.space().empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
         if is_enough && self.victim.is_none() {
             self.stop(pool);
         }
@@ -289,11 +290,11 @@ impl Gc {
         }
         let mut survey = self.survey.take().unwrap_or_default();
         let is_on_flash = |container| pool.flash().is_some_and(|flash| flash.has(container));
-        if !pool.durable.space.look_further(&mut survey, is_on_flash) {
+        if !pool.durable.space().look_further(&mut survey, is_on_flash) {
             self.survey = Some(survey);
             return;
         }
-        let empty = u64::from(pool.durable.space.empty_containers());
+        let empty = u64::from(pool.durable.space().empty_containers());
         let wanted = pool.high_water().saturating_sub(empty).max(1).min(CONTAINERS as u64) as usize;
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
@@ -309,15 +310,15 @@ impl Gc {
     /// not be moved, and would end each pause at once.
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
-        self.rests = Some(pool.durable.space.given_back() + pool.durable.space.pending().len() as u64);
+        self.rests = Some(pool.durable.space().given_back() + pool.durable.space().pending().len() as u64);
         pool.regions_mut().give_up_aside();
     }
 
     /// Begins to evacuate a container, and notes it as tried.
     fn begin(&mut self, pool: &mut Pool, container: u32) {
-        self.tried.insert(container, pool.durable.space.free_in(container));
-        if pool.durable.space.begin_evacuation(container) {
-            let next = pool.durable.space.slots_of(container).start;
+        self.tried.insert(container, pool.durable.space().free_in(container));
+        if pool.durable.space_mut().begin_evacuation(container) {
+            let next = pool.durable.space().slots_of(container).start;
             self.victim = Some(Victim { container, next, left: Vec::new() });
         }
     }
@@ -326,7 +327,7 @@ impl Gc {
     fn stop(&mut self, pool: &mut Pool) {
         let victim = self.victim.take().map(|victim| victim.container);
         for container in self.moved_out.drain(..).chain(victim) {
-            pool.durable.space.end_evacuation(container);
+            pool.durable.space_mut().end_evacuation(container);
         }
         (self.is_running, self.settles, self.survey) = (false, false, None);
         self.partition = EvacuationPlan::default();
@@ -334,7 +335,7 @@ impl Gc {
 
     /// Clears the list of tried containers when many slots have become free since.
     fn forget_tried(&mut self, pool: &Pool) {
-        let given_back = pool.durable.space.given_back();
+        let given_back = pool.durable.space().given_back();
         if given_back >= self.tried_since + pool.metadata.geometry().slots() / FORGET_AFTER {
             self.tried.clear();
             self.tried_since = given_back;
@@ -351,15 +352,15 @@ impl Gc {
         load: &LoadSnapshot,
         mut victim: Victim,
     ) -> Result<(), MoveStop> {
-        if !pool.durable.space.is_evacuating(victim.container) {
+        if !pool.durable.space().is_evacuating(victim.container) {
             // It has been reclaimed for writes: there is no space to move anything.
             self.partition = EvacuationPlan::default();
             return Ok(());
         }
-        if victim.next < pool.durable.space.slots_of(victim.container).end {
+        if victim.next < pool.durable.space().slots_of(victim.container).end {
             let looked = self.look(pool, repairs, &mut victim);
             if looked == Err(MoveStop::GivenUp) {
-                pool.durable.space.end_evacuation(victim.container);
+                pool.durable.space_mut().end_evacuation(victim.container);
             } else {
                 self.victim = Some(victim);
             }
@@ -370,10 +371,10 @@ impl Gc {
             return Ok(());
         }
         let has_much_to_settle =
-            pool.durable.delta.len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
+            pool.durable.delta().len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
         if has_much_to_settle || !pool.has_slots_to_move() {
             self.victim = Some(victim);
-            match self.settled_at == self.mover.moved() && pool.durable.delta.is_empty() {
+            match self.settled_at == self.mover.moved() && pool.durable.delta().is_empty() {
                 true => self.rest(pool),
                 false => self.settles = true,
             }
@@ -407,7 +408,7 @@ impl Gc {
 
     /// Examines the slots of a container, as far as pages are in memory. Returns `GivenUp` if some of it stays.
     fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), MoveStop> {
-        let end = pool.durable.space.slots_of(victim.container).end;
+        let end = pool.durable.space().slots_of(victim.container).end;
         let mut missing = Missings::default();
         for slot in victim.next..end {
             let found = missing.or(look_at(pool, repairs, Slot(slot)));
@@ -437,7 +438,7 @@ impl Gc {
             && missing.is_empty()
             && let Some(&container) = self.partition.filled.last()
         {
-            for slot in pool.durable.space.slots_of(container).map(Slot) {
+            for slot in pool.durable.space().slots_of(container).map(Slot) {
                 if places.len() < most
                     && pool.may_move_to(slot)
                     && missing.or(pool.slot_state_after(slot, &mut leaf)) == Some(SlotState::Free)
@@ -479,7 +480,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent
         // The block was overwritten, and its leaf does not show that yet.
         Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),
         Ok(_) | Err(Unresolved::Damaged) => Ok(SlotContent::Stays),
-        Err(Unresolved::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => Ok(SlotContent::Stays),
+        Err(Unresolved::Missing(missing)) if pool.metadata.has_failed(missing.key) => Ok(SlotContent::Stays),
         Err(Unresolved::Missing(missing)) => Err(missing),
     }
 }

@@ -26,7 +26,7 @@ impl Maps {
     /// Returns the first participating volume with blocks left: its place among volumes, its next block, and one past its last block.
     fn volume(&self, pool: &Pool, takes_part: fn(&Pool, Key) -> bool) -> Option<(usize, Key, Key)> {
         let from = self.next.unwrap_or(Key(0));
-        pool.durable.volumes.iter().enumerate().find_map(|(at, volume)| {
+        pool.durable.volumes().iter().enumerate().find_map(|(at, volume)| {
             let first = Key::new(volume.id, 0);
             let end = Key(first.0 + volume.size.div_ceil(pool.metadata.geometry().block()));
             let takes_part = pool.volume_index(volume.id).is_some() && takes_part(pool, first);
@@ -38,7 +38,7 @@ impl Maps {
     pub(super) fn done_ppm(&self, pool: &Pool) -> u64 {
         let from = self.next.unwrap_or(Key(0));
         let (mut done, mut all) = (0u128, 0u128);
-        for volume in &pool.durable.volumes {
+        for volume in pool.durable.volumes().iter() {
             let size = volume.size.div_ceil(pool.metadata.geometry().block());
             let passed = from.0.saturating_sub(Key::new(volume.id, 0).0).min(size);
             (done, all) = (done + u128::from(passed), all + u128::from(size));
@@ -62,7 +62,7 @@ impl Maps {
             self.next = Some(at);
             let entry = match pool.resolve_after(volume, at, &mut last) {
                 Ok(entry) => entry,
-                Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+                Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                     return Err(missing.into());
                 }
                 Err(_) => Entry::UNMAPPED,
@@ -85,13 +85,13 @@ impl Maps {
         let first = Key::new(key.volume(), 0).0;
         let number = key.lba() / per_leaf;
         let of_leaf = |leaf: u64| Key(first + leaf.saturating_mul(per_leaf).min(1 << (LBA_BITS - 1))).min(end);
-        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], number) {
+        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), number) {
             Walk::Leaf(_) => Ok(Some(of_leaf(number + 1))),
             Walk::Absent(level) => {
                 let span = pool.metadata.geometry().fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
                 // Mappings without a leaf are in the map buffer.
-                let buffered = pool.durable.buffer.next_key(key, stop);
+                let buffered = pool.durable.map_buffer().next_key(key, stop);
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
@@ -108,12 +108,12 @@ impl Maps {
 
 /// Returns the number of leaves of a map below the page that is missing for one of them.
 fn leaves_below(pool: &mut Pool, volume: usize, leaf: u64, missing: Missing) -> u64 {
-    let (fanout, height) = (pool.metadata.geometry().fanout(), pool.durable.maps[volume].height);
+    let (fanout, height) = (pool.metadata.geometry().fanout(), pool.durable.volumes().map(volume).height);
     let mut span = 1u64;
     for _ in 0..height {
         let wider = span.saturating_mul(fanout);
         let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
-        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.maps[volume], last) {
+        match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), last) {
             Walk::Missing(other) if other == missing => span = wider,
             _ => break,
         }

@@ -46,7 +46,6 @@ pub(crate) mod replicate;
 pub(crate) mod scrub;
 pub(crate) mod throttle;
 
-use crate::pool::{Durable, Hints, PayloadMemory};
 use alloc::boxed::Box;
 
 use crate::api::{IoError, Nanos, Outcome, Segment};
@@ -480,7 +479,7 @@ impl Jobs {
     /// Fills the index of a pool that was just opened, from the summaries.
     pub(crate) fn fill_index(&mut self, pool: &Pool) {
         self.index_rebuild
-            .begin_after_opening(pool.metadata.geometry().summary_leaves(), pool.durable.space.data_used > 0);
+            .begin_after_opening(pool.metadata.geometry().summary_leaves(), pool.durable.space().data_used() > 0);
     }
 
     /// Returns the job that fills the index after opening.
@@ -516,31 +515,11 @@ impl Jobs {
     /// Reclaims slots that no crash can bring back into use: a bounded number, the rest when the jobs continue.
     pub(crate) fn reclaim(&mut self, pool: &mut Pool, repairs: &Repairs) {
         let early = pool.mutant(Mutant::EarlyReuse);
-        let published = if early { pool.durable.journal.durable() } else { pool.durable.journal.published() };
-        let Pool {
-            durable: Durable { space, dead, .. },
-            memory: PayloadMemory { dirty, fills, .. },
-            hints: Hints { replicas, .. },
-            ..
-        } = &mut *pool;
-        let busy = |slot| {
-            dirty.contains_key(&slot)
-                || fills.contains_key(&slot)
-                || repairs.is_repairing(slot)
-                || replicas.holds(slot)
-                || self.hold(slot)
-        };
-        let left = space.reclaim(published, RECLAIM_AT_ONCE, busy, dead);
-        pool.durable.reclaim_left = left;
+        let published = if early { pool.durable.journal().durable() } else { pool.durable.journal().published() };
+        pool.reclaim_pending(published, RECLAIM_AT_ONCE, |slot| repairs.is_repairing(slot) || self.hold(slot));
         pool.forget_wrapped();
-        while let Some(slot) = pool.durable.dead.pop() {
+        while let Some(slot) = pool.next_reclaimed() {
             self.cache_partition.forget(slot);
-            if !pool.mutant(Mutant::KeptReplica) {
-                pool.hints.replicas.forget(slot);
-            }
-            if let Some(buffer) = pool.memory.cache.remove(slot) {
-                pool.memory.buffers.release(buffer);
-            }
         }
     }
 }

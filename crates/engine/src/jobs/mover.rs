@@ -199,7 +199,7 @@ impl Mover {
     /// Begins to load missing pages. Returns `Waits` if there are any, `GivenUp` if one of them has failed.
     pub(super) fn load(&mut self, pool: &mut Pool, missing: Missings) -> Result<(), MoveStop> {
         for page in &missing.pages {
-            if pool.durable.failed_pages.contains(&page.key) {
+            if pool.metadata.has_failed(page.key) {
                 return Err(MoveStop::GivenUp);
             }
             pool.metadata.load(*page, None);
@@ -213,12 +213,12 @@ impl Mover {
         blocks.sort_unstable_by_key(|block| block.from);
         let mut batch = core::mem::take(&mut self.spare);
         for &block in blocks.iter() {
-            let there = pool.memory.cache.peek(block.from);
-            there.iter().for_each(|&there| pool.memory.buffers.hold(there));
+            let there = pool.memory.cache().peek(block.from);
+            there.iter().for_each(|&there| pool.memory.buffers_mut().hold(there));
             batch.cached.push(there);
             // A buffer of the read cache belongs to its slot: a moved block gets a buffer of its own.
             let Some(buffer) = pool.any_buffer() else {
-                batch.buffers().for_each(|buffer| pool.memory.buffers.release(buffer));
+                batch.buffers().for_each(|buffer| pool.memory.buffers_mut().release(buffer));
                 self.spare = batch.emptied();
                 return false;
             };
@@ -229,7 +229,7 @@ impl Mover {
             let places = &mut batch.sources;
             places.extend(blocks.iter().map(|block| block.to));
             places.sort_unstable();
-            let space = &mut pool.durable.space;
+            let space = pool.durable.space_mut();
             let per_container = space.slots_of(0).end;
             for places in places.chunk_by(|one, next| one.0 / per_container == next.0 / per_container) {
                 space.claim(places).expect("each of them may be claimed");
@@ -275,7 +275,7 @@ impl Mover {
         batch.in_flight -= 1;
         let at = part as usize;
         let copied_from = if batch.at == BatchStage::Read { batch.cached[at].take() } else { None };
-        copied_from.iter().for_each(|&there| pool.memory.buffers.release(there));
+        copied_from.iter().for_each(|&there| pool.memory.buffers_mut().release(there));
         let good = match (batch.at, result) {
             (BatchStage::Read, Ok(Outcome::Blocks(contents))) => {
                 let count = if copied_from.is_some() { 1 } else { segments.len() };
@@ -311,12 +311,12 @@ impl Mover {
             BatchStage::Write => {
                 // A sync covers the writes that are complete when it is submitted.
                 let syncs = !pool.mutant(Mutant::UnsyncedMove);
-                let barrier = if syncs { pool.durable.journal.request_sync() } else { 0 };
+                let barrier = if syncs { pool.durable.journal_mut().request_sync() } else { 0 };
                 batch.at = BatchStage::Sync(barrier);
                 pool.wake();
             }
             BatchStage::Sync(barrier) => {
-                if pool.durable.journal.has_synced(barrier) {
+                if pool.durable.journal().has_synced(barrier) {
                     batch.at = BatchStage::Remap(0);
                     self.remap(pool, load, 0);
                 }
@@ -336,7 +336,7 @@ impl Mover {
                 let (one, next) = (pair[0].0.to, pair[1].0.to);
                 next.0 == one.0 + 1
                     && geometry.slot_block(next.0) == geometry.slot_block(one.0) + 1
-                    && pool.durable.space.container_of(one) == pool.durable.space.container_of(next)
+                    && pool.durable.space().container_of(one) == pool.durable.space().container_of(next)
             };
             let length = 1 + rest.windows(2).take_while(follows).count();
             moving_io(pool, self.job, IoOp::Write, geometry.slot_block(first.to.0) * block, &rest[..length], 0);
@@ -369,9 +369,9 @@ impl Mover {
                 }
                 Ok(false) => match &mut self.came {
                     Some(came) => came.push((block, Came::Copied)),
-                    None => pool.durable.space.defer_free(to, 0),
+                    None => pool.durable.space_mut().defer_free(to, 0),
                 },
-                Err(missing) if pool.durable.failed_pages.contains(&missing.key) => {
+                Err(missing) if pool.metadata.has_failed(missing.key) => {
                     is_over = true;
                     break;
                 }
@@ -396,9 +396,9 @@ impl Mover {
         let Some(batch) = self.batch.take() else { return };
         let from = if let BatchStage::Remap(at) = batch.at { at.max(from) } else { from };
         for (at, &(block, buffer)) in batch.blocks.iter().enumerate() {
-            pool.memory.buffers.release(buffer);
+            pool.memory.buffers_mut().release(buffer);
             if at >= from {
-                pool.durable.space.defer_free(block.to, 0);
+                pool.durable.space_mut().defer_free(block.to, 0);
                 let what = if batch.has_failed { Came::Failed } else { Came::Dropped };
                 self.came.iter_mut().for_each(|came| came.push((block, what)));
             }
@@ -410,9 +410,9 @@ impl Mover {
 
 /// Returns true if work on a slot is in progress that must end before the slot is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
-    pool.memory.dirty.contains_key(&slot)
+    pool.memory.is_dirty(slot)
         || pool.durable.is_in_journal(slot)
-        || pool.memory.fills.contains_key(&slot)
+        || pool.memory.is_filling(slot)
         || repairs.is_repairing(slot)
 }
 

@@ -171,16 +171,16 @@ enum Gathered {
 /// Returns the first tree at or after a number; for the map of a volume, with its volume.
 fn tree_from(pool: &Pool, number: u32) -> Option<(u32, Root, Option<VolumeId>)> {
     if (number as usize) < TREES {
-        return Some((number, pool.durable.roots[number as usize], None));
+        return Some((number, pool.durable.roots()[number as usize], None));
     }
     if number < DISCARDS {
-        let at = pool.durable.volumes.partition_point(|volume| VOLUMES + u32::from(volume.id.0) < number);
-        if let Some(volume) = pool.durable.volumes.get(at) {
-            return Some((VOLUMES + u32::from(volume.id.0), pool.durable.maps[at], Some(volume.id)));
+        let at = pool.durable.volumes().first_after(|id| VOLUMES + u32::from(id.0) < number);
+        if let Some(volume) = pool.durable.volumes().get(at) {
+            return Some((VOLUMES + u32::from(volume.id.0), pool.durable.volumes().map(at), Some(volume.id)));
         }
     }
     let number = number.max(DISCARDS);
-    let discard = pool.durable.discards.get((number - DISCARDS) as usize)?;
+    let discard = pool.durable.discards().get((number - DISCARDS) as usize)?;
     Some((number, Root { pointer: discard.pointer, height: discard.level }, None))
 }
 
@@ -188,7 +188,7 @@ fn item_offset(pool: &Pool, target: Target) -> u64 {
     match target {
         Target::Page(key, _) => pool.metadata.offset(key),
         Target::Superblock(place) => {
-            pool.metadata.geometry().superblock_block(place, pool.durable.superblock.epoch)
+            pool.metadata.geometry().superblock_block(place, pool.durable.superblock().epoch)
                 * pool.metadata.geometry().block()
         }
     }
@@ -215,7 +215,7 @@ impl Scrub {
     /// Returns the state and counts of the scrub in progress, or of the last one.
     pub(crate) fn status(&self, pool: &Pool) -> ScrubStatus {
         let record = &self.record;
-        let all = pool.durable.space.data_used + u64::from(pool.metadata.allocator().used()) + 2;
+        let all = pool.durable.space().data_used() + u64::from(pool.metadata.allocator().used()) + 2;
         let in_progress = matches!(record.state, PassState::Running | PassState::Paused);
         ScrubStatus {
             state: record.state,
@@ -274,7 +274,7 @@ impl Scrub {
         pool.state.phase() == Phase::Serving
             && (pool.state.read_only() || pool.checkpoint.checkpoints_done >= self.begins)
             && !load.out_of_buffers
-            && pool.memory.buffers.free() + pool.memory.cache.len() > 0
+            && pool.memory.buffers().free() + pool.memory.cache().len() > 0
             && between
             && !self.waiting.is_some_and(|key| pool.metadata.pages().is_loading(key))
     }
@@ -338,7 +338,7 @@ impl Scrub {
 
     /// Makes the scrub wait for a page; returns false if the page has failed already.
     fn await_page(&mut self, pool: &mut Pool, missing: Missing) -> bool {
-        if pool.durable.failed_pages.contains(&missing.key) || !pool.metadata.is_valid(missing.key) {
+        if pool.metadata.has_failed(missing.key) || !pool.metadata.is_valid(missing.key) {
             return false;
         }
         self.waiting = Some(missing.key);
@@ -439,7 +439,7 @@ impl Scrub {
                     && crate::format::bytes::checksum(pool.metadata.page_seed(), bytes) == pointer.checksum
             }
             (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
-                Superblock::decode(bytes) == Ok(pool.durable.superblock)
+                Superblock::decode(bytes) == Ok(*pool.durable.superblock())
             }
             _ => false,
         };
@@ -480,12 +480,12 @@ impl Scrub {
                 }
                 ScrubStage::Look(_) => {}
                 ScrubStage::Write if item.good => {
-                    let barrier = pool.durable.journal.request_sync();
+                    let barrier = pool.durable.journal_mut().request_sync();
                     self.items[number].at = ScrubStage::Sync(barrier);
                 }
                 ScrubStage::Write => self.end_item(pool, repairs, number, Found::Left),
                 ScrubStage::Sync(_) if pool.state.read_only() => self.end_item(pool, repairs, number, Found::Left),
-                ScrubStage::Sync(barrier) if !pool.durable.journal.has_synced(barrier) => {}
+                ScrubStage::Sync(barrier) if !pool.durable.journal().has_synced(barrier) => {}
                 ScrubStage::Sync(_) => {
                     self.items[number].at = ScrubStage::ReadBack;
                     self.read_item(pool, repairs, number);
@@ -504,7 +504,7 @@ impl Scrub {
         let begun = pool.may_repair()
             && match item.target {
                 Target::Superblock(place) => {
-                    let superblock = pool.durable.superblock;
+                    let superblock = *pool.durable.superblock();
                     if pool.submit_superblock(&superblock, &[place], purpose).is_none() {
                         // No page is free: retried with the next event.
                         return;
@@ -547,7 +547,7 @@ impl Scrub {
     /// Returns the slots from `index` to the end of its summary leaf, if all pages that they need are in memory.
     fn leaf_of_slots(&mut self, pool: &mut Pool, next: &mut ScrubRecord) -> Option<core::ops::Range<u64>> {
         let per_leaf = pool.metadata.geometry().summary_leaf_slots();
-        let (root, leaf) = (pool.durable.roots[TreeId::Summaries as usize], next.index / per_leaf);
+        let (root, leaf) = (pool.durable.root(TreeId::Summaries), next.index / per_leaf);
         let end = ((leaf + 1) * per_leaf).min(pool.metadata.geometry().slots());
         let missing = match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
             Walk::Leaf(_) => {
@@ -595,7 +595,7 @@ impl Scrub {
                     Err(_) => {}
                 }
                 if let Some((digest, _)) = proven
-                    && !pool.memory.dirty.contains_key(&slot)
+                    && !pool.memory.is_dirty(slot)
                     && !pool.durable.is_in_journal(slot)
                 {
                     let Some(buffer) = pool.any_buffer() else { return Gathered::Some };
@@ -615,7 +615,7 @@ impl Scrub {
             let follows = |i: usize| {
                 let slot = Slot(first.0 + i as u64);
                 self.blocks.get(at + i).is_some_and(|&(next, ..)| next == slot)
-                    && pool.durable.space.container_of(slot) == pool.durable.space.container_of(first)
+                    && pool.durable.space().container_of(slot) == pool.durable.space().container_of(first)
             };
             let length = (1..BLOCKS_AT_ONCE).find(|&i| !follows(i)).unwrap_or(BLOCKS_AT_ONCE);
             let offset = pool.metadata.geometry().slot_block(first.0) * block;
@@ -652,7 +652,7 @@ impl Scrub {
             if good && self.to_copy.contains(&slot) {
                 self.copies.push((slot, digest, buffer));
             } else if good {
-                work.pool.memory.buffers.release(buffer);
+                work.pool.memory.buffers_mut().release(buffer);
             } else {
                 work.repairs.repair_for_scrub(work.pool, slot, buffer, For::Scrub, None);
                 self.repairing += 1;

@@ -36,7 +36,12 @@ pub(crate) struct Metadata {
     epoch: u64,
     /// Number of pages of trees looked at, see [`crate::Counters`].
     page_visits: u64,
+    /// Pages of trees whose last read failed: users of such a page do not ask again.
+    failed: Vec<PageKey>,
 }
+
+/// Number of pages whose failed read is remembered.
+const FAILED_PAGES: usize = 64;
 
 impl Metadata {
     /// Creates the metadata of a pool without pages. `page_seed` and `journal_seed` are the keys of the checksums of pages and of journal records.
@@ -50,6 +55,7 @@ impl Metadata {
             io: IoTable::new(),
             epoch: 0,
             page_visits: 0,
+            failed: Vec::new(),
         }
     }
 
@@ -63,7 +69,8 @@ impl Metadata {
         self.journal_seed
     }
 
-    /// Sets the key of the checksums of journal records: the pool has a new owner.
+    /// Sets the key of the checksums of journal records: a mutant uses one that anyone knows.
+    #[cfg(feature = "mutants")]
     pub(crate) fn set_journal_seed(&mut self, seed: u64) {
         self.journal_seed = seed;
     }
@@ -116,6 +123,30 @@ impl Metadata {
     #[inline]
     pub(crate) fn io_mut(&mut self) -> &mut IoTable {
         &mut self.io
+    }
+
+    /// Returns true if the last read of a page failed: users of it do not ask again.
+    #[inline]
+    pub(crate) fn has_failed(&self, key: PageKey) -> bool {
+        self.failed.contains(&key)
+    }
+
+    /// Remembers a page of a tree that could not be read or is damaged; the oldest is forgotten if there are many.
+    pub(crate) fn note_failed(&mut self, key: PageKey) {
+        if self.failed.len() == FAILED_PAGES {
+            self.failed.remove(0);
+        }
+        self.failed.push(key);
+    }
+
+    /// Forgets that a page failed: it has been read.
+    pub(crate) fn forget_failure(&mut self, key: PageKey) {
+        self.failed.retain(|&failed| failed != key);
+    }
+
+    /// Forgets all failed pages: they may be asked for once more.
+    pub(crate) fn forget_failed(&mut self) {
+        self.failed.clear();
     }
 
     /// Puts another geometry in place, for as long as a question about it takes. Returns the present one.

@@ -31,6 +31,29 @@ pub(crate) enum Put {
 pub(crate) struct Seen(pub Slot, pub Digest);
 
 impl Pool {
+    /// Makes pending slots free whose record is at or below `published`, except those whose block is in memory or read, replicas, and those that are `busy`.
+    /// Looks at `most` of them, the rest with the next call.
+    pub(crate) fn reclaim_pending(&mut self, published: u64, most: usize, busy: impl Fn(Slot) -> bool) {
+        let Pool { durable, memory, hints, .. } = self;
+        let busy = |slot| memory.is_using(slot) || hints.replicas.holds(slot) || busy(slot);
+        durable.reclaim_left = durable.space.reclaim(published, most, busy, &mut durable.dead);
+    }
+
+    /// Takes the next reclaimed slot. Its replica and its block in the read cache are gone.
+    pub(crate) fn next_reclaimed(&mut self) -> Option<Slot> {
+        let slot = self.durable.dead.pop()?;
+        if !self.mutant(Mutant::KeptReplica) {
+            self.hints.replicas.forget(slot);
+        }
+        self.memory.forget(slot);
+        Some(slot)
+    }
+
+    /// Notes that the next checkpoint frees discarded slots or slots that a pass has deduplicated: writes that wait for slots find them then.
+    pub(crate) fn note_slots_freed(&mut self) {
+        self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
+    }
+
     /// Changes the mapping of a block. A slot that loses its last reference is left to [`Pool::free_dead`].
     #[inline]
     pub(crate) fn put(&mut self, key: Key, what: Put) -> Entry {
@@ -46,9 +69,8 @@ impl Pool {
             Put::Fresh { digest, buffer, may_travel, sequential, offline } => {
                 let slot = self.durable.space.allocate(sequential).expect("space was counted before");
                 // The cache may have this slot's former content, which became invalid when the slot was given back.
-                self.memory.buffers.set_check(buffer, check_bits(digest));
-                let before = self.memory.dirty.insert(slot, buffer);
-                assert!(before.is_none(), "no write of an old block is outstanding when its slot is reused");
+                self.memory.buffers_mut().set_check(buffer, check_bits(digest));
+                self.memory.set_dirty(slot, buffer);
                 self.durable.journal.add_block(Unwritten { slot, buffer }, !may_travel);
                 self.durable.journal.push(Change::Fresh { key, slot, digest, offline });
                 (Entry::whole(slot, digest), digest, true)
@@ -58,7 +80,7 @@ impl Pool {
                 (Entry::whole(slot, digest), digest, true)
             }
         };
-        self.durable.reservation.active.note(key);
+        self.durable.reservation.note(key);
         if let Some(slot) = self.durable.delta.put(key, entry, digest, fresh) {
             self.durable.dead.push(slot);
         }
@@ -68,7 +90,7 @@ impl Pool {
     /// Changes the mapping of one block for a job or a repair, without a request.
     pub(crate) fn put_alone(&mut self, key: Key, what: Put) -> Entry {
         if let Put::Fresh { buffer, .. } = what {
-            self.memory.buffers.set_incoming(buffer);
+            self.memory.buffers_mut().set_incoming(buffer);
         }
         let entry = self.put(key, what);
         self.free_dead();
@@ -134,8 +156,8 @@ impl Pool {
     pub(crate) fn cuts(&self, start: Key, stop: Key) -> u64 {
         let geometry = self.metadata.geometry();
         let per_leaf = geometry.map_leaf_entries();
-        let Ok(at) = self.durable.volumes.binary_search_by_key(&start.volume(), |volume| volume.id) else { return 0 };
-        let reach = geometry.fanout().saturating_pow(self.durable.maps[at].height.into());
+        let Some(at) = self.durable.volumes.find(start.volume()) else { return 0 };
+        let reach = geometry.fanout().saturating_pow(self.durable.volumes.map(at).height.into());
         let (first, end) = (start.lba(), start.lba() + stop.0.saturating_sub(start.0));
         let (first, end) = (first.div_ceil(per_leaf), (end / per_leaf).min(reach));
         if first == 0 && end == reach {
@@ -155,21 +177,20 @@ impl Pool {
         } else {
             first.next_multiple_of(per_leaf) - first + end % per_leaf
         };
-        in_leaves + self.durable.buffer.count(start, stop) as u64
+        in_leaves + self.durable.map_buffer.count(start, stop) as u64
     }
 
     /// Puts a clear into the delta, and returns the number of entries that it has looked at. Slots without references are left to [`Pool::free_dead`].
     pub(crate) fn cover_keys(&mut self, start: Key, stop: Key) -> u64 {
         let cleared = self.cleared(start, stop);
-        self.durable.delta.cuts += cleared.cuts;
-        self.durable.delta.releases += cleared.releases;
+        self.durable.delta.note_cleared(cleared.cuts, cleared.releases);
         self.durable.delta.clear(start, stop, &mut self.durable.dead)
     }
 
     /// Makes a slot pending free if the active delta has lost its last reference to it, and no tree and no older delta knows it. The merge of the delta settles
     /// all other slots.
     pub(crate) fn free_if_dead(&mut self, slot: Slot) {
-        if self.durable.delta.slots.get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
+        if self.durable.delta.slots().get(&slot).is_some_and(|recent| recent.fresh && recent.refs == 0) {
             self.durable.delta.forget(slot);
             self.durable.space.defer_free(slot, self.durable.journal.sequence());
         }

@@ -70,7 +70,7 @@ impl Pool {
 
     /// Returns the number of discarded subtrees that can be walked.
     pub(crate) fn discards_to_walk(&self) -> usize {
-        self.durable.discards.len() - self.durable.stuck_discards
+        self.durable.discards.to_walk()
     }
 
     /// Lets a checkpoint begin as soon as it can, and wakes the engine for it: also where jobs have had their turn in this pump already.

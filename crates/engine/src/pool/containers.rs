@@ -43,7 +43,7 @@ impl Pool {
     fn open_container(&mut self, container: u32, sequential: bool) -> Option<()> {
         match self.free_slots(container, sequential) {
             Ok(()) => self.forget_wrapped(),
-            Err(missing) if self.durable.failed_pages.contains(&missing.key) => self.durable.space.exclude(container),
+            Err(missing) if self.metadata.has_failed(missing.key) => self.durable.space.exclude(container),
             Err(missing) => {
                 self.metadata.load(missing, None);
                 return None;
@@ -55,7 +55,7 @@ impl Pool {
     /// Opens a container, with the slots that are free in its part of the space map and not taken.
     fn free_slots(&mut self, container: u32, sequential: bool) -> Result<(), Missing> {
         let per_leaf = self.metadata.geometry().space_leaf_slots();
-        let root = self.durable.roots[TreeId::SpaceMap as usize];
+        let root = self.durable.root(TreeId::SpaceMap);
         let slots = self.durable.space.slots_of(container);
         let mut free = core::mem::take(&mut self.durable.free_slots);
         free.clear();
@@ -83,7 +83,7 @@ impl Pool {
             *free &= !self.durable.space.is_taken(Slot(slot));
         }
         if free.iter().filter(|&&free| free).count()
-            == usize::from(self.durable.space.containers[container as usize].free)
+            == usize::from(self.durable.space.containers()[container as usize].free)
         {
             match sequential {
                 true => self.durable.space.open_sequential(container),

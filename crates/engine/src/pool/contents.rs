@@ -39,7 +39,7 @@ impl Pool {
     /// Returns the digest in a slot's summary, and the block that the slot was first written for.
     pub(crate) fn summary_and_owner(&mut self, slot: Slot) -> Result<Option<(Digest, Key)>, Missing> {
         let per_leaf = self.metadata.geometry().summary_leaf_slots();
-        let root = self.durable.roots[TreeId::Summaries as usize];
+        let root = self.durable.root(TreeId::Summaries);
         match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
                 Ok(Some(read_summary(self.metadata.pages().bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
@@ -66,7 +66,7 @@ impl Pool {
     /// proves it, from the deltas, or from the summaries that are in memory. Nothing is read for the proof, since reading the block itself costs no more.
     #[inline(never)]
     pub(crate) fn find_content(&mut self, slot: Slot, check: u32) -> Option<BufferId> {
-        let candidate = self.memory.cache.candidate(check)?;
+        let candidate = self.memory.cache().candidate(check)?;
         if self.mutant(Mutant::UnprovenContent) {
             return Some(candidate);
         }
@@ -74,7 +74,7 @@ impl Pool {
             Some(recent) => recent.digest,
             None => self.summary(slot).ok()??,
         };
-        self.memory.cache.holding(digest).filter(|_| check_bits(digest) == check)
+        self.memory.cache().holding(digest).filter(|_| check_bits(digest) == check)
     }
 
     /// Visits the blocks of data of one leaf of the summaries: slots in use, except second copies and replicas. Returns the next leaf to visit, beyond all
@@ -96,22 +96,21 @@ impl Pool {
         mut visit: impl FnMut(&mut Pool, Slot, SlotState, Digest, Key),
     ) -> Result<u64, Missing> {
         let geometry = *self.metadata.geometry();
-        let page =
-            match lookup(&mut self.metadata, Region::Metadata, self.durable.roots[TreeId::Summaries as usize], leaf) {
-                Walk::Leaf(page) => page,
-                Walk::Absent(level) => {
-                    let span = geometry.fanout().saturating_pow(level.into());
-                    return Ok((leaf / span).saturating_add(1).saturating_mul(span));
-                }
-                Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => return Ok(leaf + 1),
-                Walk::Missing(missing) => return Err(missing),
-            };
+        let page = match lookup(&mut self.metadata, Region::Metadata, self.durable.root(TreeId::Summaries), leaf) {
+            Walk::Leaf(page) => page,
+            Walk::Absent(level) => {
+                let span = geometry.fanout().saturating_pow(level.into());
+                return Ok((leaf / span).saturating_add(1).saturating_mul(span));
+            }
+            Walk::Missing(missing) if self.metadata.has_failed(missing.key) => return Ok(leaf + 1),
+            Walk::Missing(missing) => return Err(missing),
+        };
         let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
         // Its part of the space map: one leaf, or the end of one and the beginning of the next.
         for slot in [slots.start, slots.end - 1] {
             if let Err(missing) = self.slot_state(Slot(slot))
-                && !self.durable.failed_pages.contains(&missing.key)
+                && !self.metadata.has_failed(missing.key)
             {
                 return Err(missing);
             }
@@ -172,7 +171,7 @@ impl Pool {
             return Ok(state);
         }
         let per_leaf = self.metadata.geometry().space_leaf_slots();
-        let root = self.durable.roots[TreeId::SpaceMap as usize];
+        let root = self.durable.root(TreeId::SpaceMap);
         match last.lookup(&mut self.metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => Ok(SlotState::read(self.metadata.pages().bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),

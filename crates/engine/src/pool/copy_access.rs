@@ -85,7 +85,7 @@ impl<'a> CopyAccess<'a> {
 
     /// Takes a free buffer; `None` if there is none.
     pub(crate) fn free_buffer(&mut self) -> Option<BufferId> {
-        self.pool.memory.buffers.take()
+        self.pool.memory.buffers_mut().take()
     }
 
     /// Takes a buffer: a free one, or that of a block which leaves the read cache for it.
@@ -95,14 +95,14 @@ impl<'a> CopyAccess<'a> {
 
     /// Releases a buffer.
     pub(crate) fn release_buffer(&mut self, buffer: BufferId) {
-        self.pool.memory.buffers.release(buffer);
+        self.pool.memory.buffers_mut().release(buffer);
     }
 
     /// Puts a block into the read cache, whose content has been compared with this digest.
     pub(crate) fn keep_cached(&mut self, slot: Slot, buffer: BufferId, digest: Digest) {
-        self.pool.memory.buffers.set_check(buffer, check_bits(digest));
-        self.pool.keep_cached(slot, buffer, Some(digest));
-        self.pool.release_evicted();
+        self.pool.memory.buffers_mut().set_check(buffer, check_bits(digest));
+        self.pool.memory.keep_cached(slot, buffer, Some(digest));
+        self.pool.memory.release_evicted();
     }
 
     // ---- the index ----

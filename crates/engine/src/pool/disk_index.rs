@@ -139,7 +139,7 @@ impl Pool {
 
     /// Cuts the index off: its pages go to the discard list.
     pub(crate) fn cut_disk_index_off(&mut self) {
-        let root = core::mem::take(&mut self.durable.roots[TreeId::DiskIndex as usize]);
+        let root = self.durable.take_root(TreeId::DiskIndex);
         if !root.pointer.is_none() {
             self.durable.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
         }
@@ -150,7 +150,7 @@ impl Pool {
 
     /// Lets the next checkpoint give the index up, because metadata is short. Returns false if there is no index.
     pub(crate) fn give_up_disk_index(&mut self) -> bool {
-        let has_pages = !self.durable.roots[TreeId::DiskIndex as usize].pointer.is_none();
+        let has_pages = !self.durable.root(TreeId::DiskIndex).pointer.is_none();
         self.hints.disk_index.gives_up |= has_pages;
         has_pages
     }
@@ -165,9 +165,8 @@ impl Pool {
                     let pointers = self.metadata.pages().bytes(page).chunks_exact(16);
                     children.extend(pointers.map(|child| Pointer::read(child, 0)));
                 }
-                Err(Stop::Missing(missing)) if self.durable.failed_pages.contains(&missing.key) => {
-                    self.durable.discards.rotate_right(1);
-                    self.durable.stuck_discards += 1;
+                Err(Stop::Missing(missing)) if self.metadata.has_failed(missing.key) => {
+                    self.durable.discards.put_aside();
                     return Ok(());
                 }
                 Err(stop) => return Err(stop),
@@ -211,7 +210,7 @@ impl Pool {
         if wanted && !self.hints.disk_index.record.is_on() && space <= self.metadata_to_begin() {
             self.hints.disk_index.record = DiskIndexRecord { buckets, built: 0 };
             let height = height_for(buckets.into(), geometry.fanout());
-            self.durable.roots[TreeId::DiskIndex as usize] = Root { height, ..Root::default() };
+            self.durable.set_root(TreeId::DiskIndex, Root { height, ..Root::default() });
         }
     }
 }
@@ -221,7 +220,7 @@ impl Pool {
     pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
         let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.hints.disk_index;
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
-        let used = self.durable.space.data_used;
+        let used = self.durable.space.data_used();
         let entries = match record.built {
             DiskIndexRecord::COMPLETE => used,
             DiskIndexRecord::BEHIND => used.saturating_sub(behind.left_out()),

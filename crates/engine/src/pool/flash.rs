@@ -329,13 +329,13 @@ impl Pool {
     fn files_in(&mut self, container: u32) -> Result<u16, Missing> {
         let per_leaf = self.metadata.geometry().block() / 4;
         let slots = self.durable.space.slots_of(container);
-        let root = self.durable.roots[TreeId::Counts as usize];
+        let root = self.durable.root(TreeId::Counts);
         let mut most = 1;
         for leaf in slots.start / per_leaf..slots.end.div_ceil(per_leaf) {
             let page = match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
                 Walk::Leaf(page) => self.metadata.pages().bytes(page),
                 Walk::Absent(_) => continue,
-                Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => continue,
+                Walk::Missing(missing) if self.metadata.has_failed(missing.key) => continue,
                 Walk::Missing(missing) => return Err(missing),
             };
             let (first, end) = (slots.start.max(leaf * per_leaf), slots.end.min((leaf + 1) * per_leaf));
@@ -428,7 +428,7 @@ impl Pool {
 
     /// Returns the current generation of a container, unless its content may differ from the copy that the flash found.
     pub(crate) fn unchanged_generation(&self, container: u32, changed: &BTreeSet<u32>) -> Option<u16> {
-        let known = self.durable.space.containers.get(container as usize)?;
+        let known = self.durable.space.containers().get(container as usize)?;
         (!changed.contains(&container)).then_some(known.generation)
     }
 
@@ -462,9 +462,9 @@ impl Pool {
 
     /// Takes a second buffer for the same block, in case the flash keeps the first one.
     fn spare_buffer(&mut self) -> Option<BufferId> {
-        let left = self.memory.buffers.free() + self.memory.cache.len();
+        let left = self.memory.buffers().free() + self.memory.cache().len();
         let may_take =
-            self.hints.flash_spares.len() < MOST_AT_ONCE && left > self.memory.buffers.count() as usize / LEFT_OVER;
+            self.hints.flash_spares.len() < MOST_AT_ONCE && left > self.memory.buffers().count() as usize / LEFT_OVER;
         if may_take { self.any_buffer() } else { None }
     }
 
@@ -489,7 +489,7 @@ impl Pool {
             None => match self.summary(slot) {
                 Ok(digest) => digest,
                 Err(missing) => {
-                    if !self.durable.failed_pages.contains(&missing.key) {
+                    if !self.metadata.has_failed(missing.key) {
                         self.metadata.load(missing, None);
                     }
                     if let Some(flash) = &mut self.hints.flash {

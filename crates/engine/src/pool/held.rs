@@ -53,7 +53,7 @@ impl Pool {
     fn counts(&self) -> Counted {
         let counts = |volume: &Volume| (volume.id, volume.keeps, volume.logical_blocks_used);
         Counted {
-            data: self.durable.space.data_used,
+            data: self.durable.space.data_used(),
             orphaned: self.durable.orphaned,
             volumes: self.durable.volumes.iter().map(counts).collect(),
         }
@@ -86,8 +86,7 @@ impl Pool {
         if self.durable.orphaned == Some(0) && self.state.phase() != Phase::Recovering {
             return;
         }
-        let is_there =
-            |volume: VolumeId| self.durable.volumes.binary_search_by_key(&volume, |volume| volume.id).is_ok();
+        let is_there = |volume: VolumeId| self.durable.volumes.find(volume).is_some();
         let is_orphan = |volume: VolumeId| volume != NO_VOLUME && !is_there(volume);
         if !self.durable.discards.iter().any(|discard| is_orphan(discard.volume)) {
             self.durable.orphaned = Some(0);

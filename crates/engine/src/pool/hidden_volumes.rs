@@ -92,7 +92,7 @@ impl Pool {
             SlotState::Free | SlotState::Held => return Ok(0),
         }
         let per_leaf = self.metadata.geometry().block() / 4;
-        let root = self.durable.roots[TreeId::Counts as usize];
+        let root = self.durable.root(TreeId::Counts);
         match lookup(&mut self.metadata, Region::Metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => {
                 Ok(crate::format::bytes::u32_at(self.metadata.pages().bytes(page), (slot.0 % per_leaf * 4) as usize))

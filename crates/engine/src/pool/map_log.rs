@@ -11,13 +11,13 @@ impl Pool {
 
     /// Returns the largest number of log leaves that a checkpoint can write with N new mappings in the buffer.
     pub(crate) fn log_leaves(&self, new: u64) -> u64 {
-        let records = self.durable.buffer.len() as u64 + new;
+        let records = self.durable.map_buffer.len() as u64 + new;
         (records + records / 2).div_ceil(self.records_per_leaf()) + 3
     }
 
     /// Returns the largest number of log pages that a checkpoint can write with N new mappings; 0 if the buffer is empty and takes no mappings.
     pub(crate) fn log_pages(&self, new: u64) -> u64 {
-        if self.limits.map_buffer == 0 && self.durable.buffer.is_empty() {
+        if self.limits.map_buffer == 0 && self.durable.map_buffer.is_empty() {
             return 0;
         }
         self.log_leaves(new)
@@ -25,6 +25,6 @@ impl Pool {
 
     /// Returns true if the buffer exceeds its limit; the next checkpoints flush the excess.
     pub(crate) fn has_too_much_buffered(&self) -> bool {
-        self.durable.buffer.len() > self.limits.map_buffer as usize && !self.durable.flush_is_stuck
+        self.durable.map_buffer.len() > self.limits.map_buffer as usize && !self.durable.flush.is_stuck()
     }
 }

@@ -29,133 +29,28 @@
 //! reserve   no client's: an empty checkpoint, a walk of cut-off pages, and a repair that rewrites every table but maps and summaries
 //! ```
 
+mod paths;
+
+use paths::{LEVELS, PagesByLevel};
+pub(crate) use paths::{MetadataReservation, Paths};
+
 use super::Pool;
 use crate::api::Full;
 use crate::block_map::delta::Delta;
 use crate::block_map::discards::DISCARD_BYTES;
-use crate::format::entry::{Key, LBA_BITS};
+use crate::format::entry::Key;
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::{Root, TreeId};
-use crate::format::volume::{MAX_HEIGHT, VOLUME_BYTES, Volume};
+use crate::format::volume::{VOLUME_BYTES, Volume};
 use crate::mutant::Mutant;
 use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::state::Phase;
 
-/// Number of levels that a map can have, leaves included.
-const LEVELS: usize = MAX_HEIGHT as usize + 1;
-/// Number of page addresses of each level that are remembered as counted.
-const REMEMBERED: usize = 64;
 /// Margin of pages where the count cannot be exact.
 const SLACK: u64 = 2;
 /// Maximum number of map pages that the reserve holds for a repair.
 const REPAIRED_PAGES: u64 = 64;
-
-/// Pages of maps, by level.
-type PagesByLevel = [u64; LEVELS];
-
-/// Upper bound on the number of distinct map pages on the paths to the noted keys. It is exact if the keys come in order. Otherwise a page may be counted again
-/// after keys of other pages.
-pub(crate) struct Paths {
-    pages: PagesByLevel,
-    /// Sum over all levels.
-    total: u64,
-    /// Leaf of the last key.
-    last: u64,
-    /// Addresses of counted pages; 0: none. The pages above each of these have been counted, too.
-    counted: [[u64; REMEMBERED]; LEVELS],
-    /// Number of bits of a key that a page of each level covers.
-    bits: [u32; LEVELS],
-    levels: usize,
-}
-
-impl Paths {
-    pub(crate) fn new(geometry: &Geometry) -> Paths {
-        let leaf = geometry.map_leaf_entries().trailing_zeros();
-        let bits = core::array::from_fn(|level| (leaf + level as u32 * (leaf - 1)).min(LBA_BITS));
-        let levels = bits.iter().take_while(|&&bits| bits < LBA_BITS).count() + 1;
-        let counted = [[0; REMEMBERED]; LEVELS];
-        Paths { pages: [0; LEVELS], total: 0, last: u64::MAX, counted, bits, levels: levels.min(LEVELS) }
-    }
-
-    /// Notes that the mapping of a block changes, and counts the pages on its path.
-    #[inline]
-    pub(crate) fn note(&mut self, key: Key) {
-        let leaf = key.0 >> self.bits[0];
-        if leaf != self.last {
-            self.last = leaf;
-            self.count(key);
-        }
-    }
-
-    fn count(&mut self, key: Key) {
-        for level in 0..self.levels {
-            let page = key.0 >> self.bits[level];
-            let place = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
-            if core::mem::replace(&mut self.counted[level][place], page) == page {
-                break;
-            }
-            self.pages[level] += 1;
-            self.total += 1;
-        }
-    }
-
-    /// Drops all noted keys.
-    pub(crate) fn reset(&mut self) {
-        if self.total > 0 {
-            (self.pages, self.total, self.last) = ([0; LEVELS], 0, u64::MAX);
-            self.counted = [[0; REMEMBERED]; LEVELS];
-        }
-    }
-
-    /// Adds the pages on the paths to the keys of another set.
-    pub(crate) fn add(&mut self, others: &Paths) {
-        self.pages.iter_mut().zip(others.pages).for_each(|(pages, more)| *pages += more);
-        self.total += others.total;
-    }
-
-    /// Returns the pages by level if at most `keys` of the noted keys are left.
-    fn of_at_most(&self, keys: u64) -> PagesByLevel {
-        self.pages.map(|pages| pages.min(keys))
-    }
-}
-
-/// Reservation of metadata as of the last review, and the paths that the active delta, the frozen delta and the map buffer need.
-pub(crate) struct MetadataReservation {
-    /// Paths to the points of the active delta and of the frozen one, and to the mappings of the map buffer.
-    pub active: Paths,
-    pub frozen: Paths,
-    pub buffered: Paths,
-    /// Pages that must be free whatever the deltas contain, as of the last review. A coarse bound, above the exact one.
-    fixed: u64,
-    /// Levels of the highest map, and pages that maps take when they become higher.
-    levels: u64,
-    raised: u64,
-    /// Free pages that no change may take; that all but clears must leave besides; and that new blocks must leave besides.
-    reserve: u64,
-    for_clear: u64,
-    for_overwrite: u64,
-    /// Largest number of pages that a checkpoint has taken beyond its count; 0 unless the count is wrong.
-    beyond: u64,
-}
-
-impl MetadataReservation {
-    pub(crate) fn new(geometry: &Geometry) -> MetadataReservation {
-        let paths = || Paths::new(geometry);
-        MetadataReservation {
-            active: paths(),
-            frozen: paths(),
-            buffered: paths(),
-            fixed: u64::MAX,
-            levels: LEVELS as u64,
-            raised: 0,
-            reserve: 0,
-            for_clear: 0,
-            for_overwrite: 0,
-            beyond: 0,
-        }
-    }
-}
 
 /// Kind of change that asks for space: see the module header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,16 +121,16 @@ impl Pool {
 
     /// Counts the changes of a delta, with the paths to its points, together with the requested ones.
     fn merging(&self, delta: &Delta, paths: PagesByLevel, asked: &Asked) -> Merged {
-        let (points, slots) = (delta.points.len() as u64, delta.slots.len() as u64);
+        let (points, slots) = (delta.points().len() as u64, delta.slots().len() as u64);
         let more = self.merging_alone(asked);
         let mut pages = paths;
         pages.iter_mut().zip(more.paths).for_each(|(pages, more)| *pages += more);
         Merged {
             paths: pages,
-            clears: delta.clears.len() as u64 + more.clears,
+            clears: delta.clears().len() as u64 + more.clears,
             new_slots: slots + more.new_slots,
             slots: slots + points + more.slots,
-            cuts: delta.cuts + delta.releases / self.metadata.geometry().map_leaf_entries() + more.cuts,
+            cuts: delta.cuts() + delta.releases() / self.metadata.geometry().map_leaf_entries() + more.cuts,
             points: points + more.points,
         }
     }
@@ -269,14 +164,15 @@ impl Pool {
         }
         // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
         let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
-        let slots = merged.slots + released + (self.durable.buffer.len() + self.durable.frozen.points.len()) as u64;
+        let slots =
+            merged.slots + released + (self.durable.map_buffer.len() + self.durable.frozen.points().len()) as u64;
         pages
             + self.table_pages(TreeId::Summaries, merged.new_slots)
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
             + self.table_pages(TreeId::Containers, u64::MAX)
             + self.list_pages(merged.cuts, walked)
-            + self.pages_of_log(merged.points + self.durable.frozen.points.len() as u64)
+            + self.pages_of_log(merged.points + self.durable.frozen.points().len() as u64)
             + SLACK
     }
 
@@ -285,12 +181,12 @@ impl Pool {
         let geometry = self.metadata.geometry();
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
-        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts + cuts + grows + 1;
+        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + 1;
         let discard_leaves =
-            discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discard_leaves);
+            discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discards.leaves());
         let volumes = (self.durable.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
         self.tree_pages(TreeId::Discards, discard_leaves, discard_leaves)
-            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.durable.volume_leaves))
+            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.durable.volumes.leaves()))
     }
 
     fn pages_of_log(&self, new: u64) -> u64 {
@@ -313,14 +209,14 @@ impl Pool {
             pages += changed.min(level);
         }
         // Where the tree becomes higher, or once was, there are pages with one child.
-        pages + if changed > 0 { u64::from(self.durable.roots[tree as usize].height).abs_diff(height) } else { 0 }
+        pages + if changed > 0 { u64::from(self.durable.root(tree).height).abs_diff(height) } else { 0 }
     }
 
     /// Returns the number of all pages that the maps can have, by level.
     fn map_capacity(&self) -> PagesByLevel {
         let fanout = self.metadata.geometry().fanout();
         let mut pages = [0; LEVELS];
-        for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
+        for (volume, root) in self.durable.volumes.with_maps() {
             let mut level = self.leaves_of(volume);
             for pages in pages.iter_mut().take(usize::from(self.height_of(volume, root)) + 1) {
                 *pages += level.max(1);
@@ -342,12 +238,12 @@ impl Pool {
 
     /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
     pub(crate) fn claimed(&self) -> u64 {
-        if self.durable.buffer.is_empty() && self.limits.map_buffer == 0 {
+        if self.durable.map_buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
         }
         let capacity = self.map_capacity();
-        let buffered = self.durable.reservation.buffered.of_at_most(self.durable.buffer.len() as u64);
-        let kept = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points.len() as u64);
+        let buffered = self.durable.reservation.buffered.of_at_most(self.durable.map_buffer.len() as u64);
+        let kept = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points().len() as u64);
         if self.mutant(Mutant::SpaceCountedLow) {
             return (buffered[0] + kept[0]).min(capacity[0]);
         }
@@ -360,7 +256,7 @@ impl Pool {
     pub(crate) fn review_space(&mut self) {
         let geometry = *self.metadata.geometry();
         let (mut highest, mut raised) = (0, 0);
-        for (volume, root) in self.durable.volumes.iter().zip(&self.durable.maps) {
+        for (volume, root) in self.durable.volumes.with_maps() {
             let height = self.height_of(volume, root);
             highest = highest.max(height);
             raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
@@ -385,7 +281,7 @@ impl Pool {
         self.durable.reservation.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
             + self.list_pages(0, levels)
-            + self.pages_of_log(self.durable.frozen.points.len() as u64)
+            + self.pages_of_log(self.durable.frozen.points().len() as u64)
             + self.durable.reservation.raised
             + self.durable.reservation.buffered.total
             + if self.limits.map_buffer > 0 { self.durable.reservation.frozen.total } else { 0 }
@@ -470,7 +366,7 @@ impl Pool {
 
     /// Returns the most pages that a checkpoint may take when it has just begun and frozen the delta, and the number of cut-off pages that it walks.
     pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
-        let paths = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points.len() as u64);
+        let paths = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points().len() as u64);
         let merged = self.merging(&self.durable.frozen, paths, &Asked::nothing());
         let least = self.pages_to_merge(&merged, 1);
         let budget = if walks { self.discard_budget(least + self.durable.reservation.reserve) } else { 0 };
@@ -528,10 +424,10 @@ impl Pool {
     pub(crate) fn has_metadata(&self, asked: &Asked) -> bool {
         let free = u64::from(self.metadata.allocator().free());
         let MetadataReservation { fixed, levels, ref active, .. } = self.durable.reservation;
-        let clears = self.durable.delta.clears.len() as u64 + 1;
-        let changes = (self.durable.delta.points.len() + asked.changes) as u64;
+        let clears = self.durable.delta.clears().len() as u64 + 1;
+        let changes = (self.durable.delta.points().len() + asked.changes) as u64;
         let cleared = asked.cleared.map_or(0, |cleared| cleared.cuts + cleared.releases);
-        let entries = self.durable.delta.cuts + self.durable.delta.releases + cleared + changes;
+        let entries = self.durable.delta.cuts() + self.durable.delta.releases() + cleared + changes;
         // Most pools have enough space for this coarse bound to decide.
         let roughly = fixed.saturating_add(active.total + levels * (2 * clears + asked.leaves) + entries / 8);
         if roughly.saturating_add(self.left_to_take()) <= free {
@@ -543,7 +439,7 @@ impl Pool {
 
     /// Returns the pages that the checkpoint in progress may still take, plus those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
-        let paths = self.durable.reservation.active.of_at_most(self.durable.delta.points.len() as u64);
+        let paths = self.durable.reservation.active.of_at_most(self.durable.delta.points().len() as u64);
         self.left_to_take() + self.pages_to_merge(&self.merging(&self.durable.delta, paths, asked), 1)
     }
 
@@ -613,12 +509,12 @@ impl Pool {
         let most_released = self.limits.releases(self.metadata.geometry());
         // Its buffered mappings are too many: some must first go into their leaves. If they cannot, the clear goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.durable.flush_is_stuck && self.durable.delta.is_empty());
+        let has_to_flush = covers_much && !(self.durable.flush.is_stuck() && self.durable.delta.is_empty());
         let full_delta = self.durable.delta.len() + more > self.limits.delta_entries as usize
             || self.durable.delta.space() < more
             || has_to_flush
             || !covers_much
-                && cleared.is_some_and(|cleared| self.durable.delta.releases + cleared.releases > most_released);
+                && cleared.is_some_and(|cleared| self.durable.delta.releases() + cleared.releases > most_released);
         if has_to_flush {
             self.ask_to_flush();
         }
@@ -649,9 +545,9 @@ impl Pool {
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may together cover all of it.
     fn cuts_to_merge(&self) -> u64 {
-        let coalesced =
-            (self.durable.delta.releases + self.durable.frozen.releases) / self.metadata.geometry().map_leaf_entries();
-        self.durable.delta.cuts + self.durable.frozen.cuts + coalesced
+        let coalesced = (self.durable.delta.releases() + self.durable.frozen.releases())
+            / self.metadata.geometry().map_leaf_entries();
+        self.durable.delta.cuts() + self.durable.frozen.cuts() + coalesced
     }
 
     /// Returns true if a checkpoint or a published watermark could free anything.
@@ -666,14 +562,14 @@ impl Pool {
 
     /// Asks the next checkpoints to flush the map buffer, as far as they can.
     pub(crate) fn ask_to_flush(&mut self) {
-        if !self.durable.want_flush && !self.durable.buffer.is_empty() {
-            (self.durable.want_flush, self.durable.flush_is_stuck) = (true, false);
+        if !self.durable.map_buffer.is_empty() {
+            self.durable.flush.ask();
         }
     }
 
     /// Returns true if the map buffer has anything that can be flushed.
     pub(crate) fn has_to_flush(&self) -> bool {
-        !self.durable.buffer.is_empty() && !self.durable.flush_is_stuck
+        !self.durable.map_buffer.is_empty() && !self.durable.flush.is_stuck()
     }
 
     /// Returns the number of entries that one part of a clear looks at: half of a turn.

@@ -1,6 +1,7 @@
-//! The pool: the shared state that requests, jobs and repairs work on, in seven parts, and the operations that span several of them.
+//! The pool: the shared state that requests, jobs and repairs work on, in eight parts, and the operations that span several of them.
 //!
 //! ```text
+//! metadata              part: pages, the allocator of their blocks, I/O (`metadata/`)
 //! durable               part: state that a crash must keep
 //! hints                 part: state that may be lost or wrong
 //! memory                part: buffers and their users
@@ -23,6 +24,7 @@
 //! hidden_volumes        second copies and replicas, as volumes that users do not see
 //! held                  blocks that volumes map, and the slots for them
 //! metadata_reservation  metadata pages promised to checkpoints
+//! volume_table          volumes with the roots of their maps
 //! volumes               creation, changes and deletion
 //! copy_access           the pool for jobs that only move copies
 //! device                traits of the disk
@@ -46,7 +48,7 @@ pub mod held;
 pub(crate) mod hidden_volumes;
 mod hints;
 mod map_log;
-pub(crate) mod memory;
+mod memory;
 pub(crate) mod metadata_reservation;
 pub(crate) mod moves;
 pub mod owner;
@@ -60,38 +62,28 @@ pub(crate) mod resolve;
 pub(crate) mod state;
 mod stats;
 pub(crate) mod tables;
+pub(crate) mod volume_table;
 pub(crate) mod volumes;
 
 pub(crate) use checkpoint_state::CheckpointState;
 pub(crate) use durable::Durable;
 pub(crate) use hints::Hints;
-pub(crate) use memory::PayloadMemory;
 pub(crate) use state::PoolState;
 pub(crate) use stats::PoolStats;
 
 use alloc::vec::Vec;
 
 use crate::api::*;
-use crate::block_map::delta::Delta;
-use crate::block_map::map_buffer::MapBuffer;
-use crate::cache::arc::ReadCache;
-use crate::cache::buffers::Buffers;
-use crate::cache::streams::Streams;
+use crate::cache::payload::PayloadMemory;
 use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::dedup::index::Index;
-use crate::format::superblock::{Parameters, Root, Superblock, TREES};
-use crate::journal::Journal;
+use crate::format::superblock::Parameters;
 use crate::limits::Limits;
-use crate::locality_map::{Near, NearMap};
 use crate::metadata::tree::Metadata;
 use crate::pool::disk_index::DiskIndex;
-use crate::pool::growth::Offer;
-use crate::pool::metadata_reservation::MetadataReservation;
 use crate::pool::moves::Moves;
-use crate::pool::owner::Ownership;
 use crate::pool::regions::Regions;
 use crate::pool::replicas::Replicas;
-use crate::space::{RESERVE_CONTAINERS, Space};
 
 /// Pool: all parts that more than one layer works on.
 pub(crate) struct Pool {
@@ -119,51 +111,12 @@ impl Pool {
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
         let metadata = Metadata::new(geometry, limits.pages, parameters.page_seed(), parameters.seed());
-        let entries = limits.delta_entries as usize;
-        let cached = limits.buffers.saturating_sub(limits.write_buffers) as usize;
+        let _entries = limits.delta_entries as usize;
         Pool {
             limits,
             state: PoolState::new(now),
             metadata,
-            durable: Durable {
-                owner: Ownership::default(),
-                superblocks_in_flight: 0,
-                superblock_submitted: 0,
-                superblock: Superblock::new(parameters),
-                roots: [Root::default(); TREES],
-                volumes: Vec::new(),
-                maps: Vec::new(),
-                copies: None,
-                delta: Delta::with_capacity(entries),
-                frozen: Delta::with_capacity(entries),
-                counted: None,
-                orphaned: Some(0),
-                buffer: MapBuffer::new(),
-                want_flush: false,
-                flush_is_stuck: false,
-                free_when_stuck: 0,
-                reservation: MetadataReservation::new(&geometry),
-                discards: Vec::new(),
-                stuck_discards: 0,
-                space: Space::new(&geometry),
-                journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
-                in_journal: NearMap::default(),
-                changed_references: 0,
-                slots_freed_in: 0,
-                reserving: false,
-                wants_fresh: false,
-                reserve_at_once: RESERVE_CONTAINERS,
-                refused: None,
-                growing: None,
-                growth_offer: Offer::default(),
-                failed_pages: Vec::new(),
-                discard_leaves: 0,
-                volume_leaves: 0,
-                reclaim_left: false,
-                dead: Vec::new(),
-                record_segments: Vec::new(),
-                free_slots: Vec::new(),
-            },
+            durable: Durable::new(parameters, &limits),
             properties: PoolProperties::default(),
             hints: Hints {
                 regions: Regions::new(limits.regions(), geometry.slots_per_container.into()),
@@ -175,17 +128,7 @@ impl Pool {
                 flash_nonce: 0,
                 flash_spares: Vec::new(),
             },
-            memory: PayloadMemory {
-                cache: ReadCache::new(cached, limits.most_cached(geometry.block())),
-                buffers: Buffers::new(limits.buffers, limits.write_buffers),
-                dirty: NearMap::with_capacity_and_hasher(limits.write_buffers as usize, Near),
-                fills: NearMap::default(),
-                spare_fill_lists: Vec::new(),
-                read_streams: Streams::new(),
-                write_streams: Streams::new(),
-                evicted: Vec::new(),
-                scratch: Vec::new(),
-            },
+            memory: PayloadMemory::new(limits.buffers, limits.write_buffers, limits.most_cached(geometry.block())),
             checkpoint: CheckpointState {
                 want_checkpoint: false,
                 checkpoints_done: 0,
@@ -198,17 +141,5 @@ impl Pool {
                 reads: ReadCounts::default(),
             },
         }
-    }
-}
-
-impl Pool {
-    /// Returns the changes of reference counts that checkpoints have found since the pool was opened.
-    pub(crate) fn changed_references(&self) -> u64 {
-        self.durable.changed_references
-    }
-
-    /// Adds to the changes of reference counts.
-    pub(crate) fn note_changed_references(&mut self, changes: u64) {
-        self.durable.changed_references += changes;
     }
 }

@@ -49,7 +49,7 @@ impl Pool {
     pub(crate) fn note_what_may_move(&mut self) {
         let at_open = match u64::from(self.durable.superblock.allowance).checked_sub(1) {
             Some(parts) => parts * self.allowance_part(),
-            None => self.durable.space.data_used,
+            None => self.durable.space.data_used(),
         };
         self.hints.moves.at_open.get_or_insert(at_open);
     }
@@ -70,7 +70,7 @@ impl Pool {
     /// Returns the number of blocks that may be moved, by the allowance at opening and the blocks written since.
     fn allowance(&self) -> u64 {
         let written = self.stats.writes.written_blocks / 2 * MOVED_FOR_TWO;
-        (self.hints.moves.at_open.unwrap_or(self.durable.space.data_used) + written)
+        (self.hints.moves.at_open.unwrap_or(self.durable.space.data_used()) + written)
             .saturating_sub(self.hints.moves.moved)
     }
 

@@ -8,9 +8,6 @@ use crate::format::superblock::Root;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Walk, lookup};
 
-/// Largest number of failed pages that are remembered.
-const FAILED_PAGES: usize = 64;
-
 impl Pool {
     /// Returns the number of pages that background work may load ahead of need.
     pub(crate) fn load_ahead(&self, load: &LoadSnapshot) -> usize {
@@ -33,7 +30,7 @@ impl Pool {
             (last, looked) = (Some(leaf), looked + 1);
             if let Walk::Missing(missing) = lookup(&mut self.metadata, Region::Metadata, root, leaf)
                 && !missing.pointer.is_lost()
-                && !self.durable.failed_pages.contains(&missing.key)
+                && !self.metadata.has_failed(missing.key)
             {
                 self.metadata.load(missing, None);
             }
@@ -61,10 +58,7 @@ impl Pool {
             };
             self.recovery_failed(error);
         } else {
-            if self.durable.failed_pages.len() == FAILED_PAGES {
-                self.durable.failed_pages.remove(0);
-            }
-            self.durable.failed_pages.push(key);
+            self.metadata.note_failed(key);
         }
     }
 }

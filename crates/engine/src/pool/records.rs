@@ -40,12 +40,12 @@ impl Pool {
             entries: self.durable.journal.changes().len() as u32,
             position: self.durable.journal.head(),
         };
-        self.memory.scratch.resize(page_count * block_size, 0);
+        self.durable.record_bytes.resize(page_count * block_size, 0);
         let checksum = record::encode(
             &header,
             self.durable.journal.changes(),
             self.metadata.journal_seed(),
-            &mut self.memory.scratch,
+            &mut self.durable.record_bytes,
         );
         let parts = self.write_record(page_count, durable);
         self.durable.journal.closed(watermark, checksum, parts, (page_count + blocks) as u32);
@@ -61,12 +61,12 @@ impl Pool {
             self.metadata
                 .pages_mut()
                 .bytes_mut(page)
-                .copy_from_slice(&self.memory.scratch[i * block_size..(i + 1) * block_size]);
+                .copy_from_slice(&self.durable.record_bytes[i * block_size..(i + 1) * block_size]);
             segments.push(Segment::Page(page));
         }
         for block in self.durable.journal.unwritten() {
             // Its slot may be written, and its buffer evicted, before the record is.
-            self.memory.buffers.hold(block.buffer);
+            self.memory.buffers_mut().hold(block.buffer);
             segments.push(Segment::Buffer(block.buffer));
         }
         let to_end = (self.durable.journal.ring() - self.durable.journal.head()) as usize;

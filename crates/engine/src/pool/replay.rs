@@ -30,7 +30,7 @@ impl Pool {
                 return self.replay_volume_change(VolumeChange::Resize { volume, blocks }, sequence);
             }
         };
-        self.durable.reservation.active.note(key);
+        self.durable.reservation.note(key);
         self.durable.delta.put(key, entry, digest, fresh);
     }
 
@@ -50,7 +50,7 @@ impl Pool {
         match change {
             VolumeChange::Delete { volume } => {
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
-                self.durable.volumes[at].deleted = Some(sequence);
+                self.durable.volumes.delete(at, sequence);
                 self.note_hidden_volumes();
             }
             VolumeChange::Resize { volume, blocks } => {
@@ -58,7 +58,7 @@ impl Pool {
                 if size < self.durable.volumes[at].size {
                     self.replay_clear(Key::new(volume, blocks), end_of(volume));
                 }
-                self.durable.volumes[at].size = size;
+                self.durable.volumes.resize(at, size);
             }
         }
     }

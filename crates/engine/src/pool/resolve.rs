@@ -10,7 +10,11 @@ use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, loc
 impl Pool {
     /// Returns the entry of a block that is not in its leaf yet, from the deltas or the map buffer; `None`: it is in its leaf.
     pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
-        self.durable.delta.get(key).or_else(|| self.durable.frozen.get(key)).or_else(|| self.durable.buffer.get(key))
+        self.durable
+            .delta
+            .get(key)
+            .or_else(|| self.durable.frozen.get(key))
+            .or_else(|| self.durable.map_buffer.get(key))
     }
 
     /// Returns the entry of a block, which may be lost. Looks into the deltas and the map buffer, then into its leaf.
@@ -29,7 +33,7 @@ impl Pool {
             return Ok(entry);
         }
         let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
-        match last.lookup(&mut self.metadata, self.durable.maps[volume], leaf) {
+        match last.lookup(&mut self.metadata, self.durable.volumes.map(volume), leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
@@ -39,7 +43,7 @@ impl Pool {
 
     /// Returns true if a page of a map is permanently unreadable: its read has failed, or a repair gave it up.
     pub(crate) fn is_unreadable(&self, missing: &Missing) -> bool {
-        missing.pointer.is_lost() || self.durable.failed_pages.contains(&missing.key)
+        missing.pointer.is_lost() || self.metadata.has_failed(missing.key)
     }
 
     /// Returns true if a block certainly reads as zeroes, without a read of its leaf: a block whose leaf is not in memory counts as non-zero. `Err`: a page
@@ -50,7 +54,7 @@ impl Pool {
             return Ok(is_zero(entry));
         }
         let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
-        let root = self.durable.maps[volume];
+        let root = self.durable.volumes.map(volume);
         match last.lookup(&mut self.metadata, root, leaf) {
             Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
             Walk::Absent(_) => Ok(true),
@@ -85,8 +89,8 @@ impl Pool {
 
     /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
-        let known = self.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-        known.is_ok_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.metadata.geometry().block()))
+        let known = self.durable.volumes.find(key.volume());
+        known.is_some_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.metadata.geometry().block()))
             && entry.is_valid()
             && entry.slot().is_none_or(|slot| self.durable.space.contains(slot))
     }

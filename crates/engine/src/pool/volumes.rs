@@ -39,7 +39,7 @@ pub(crate) enum VolumeChange {
 impl Pool {
     /// Returns the index in the list of a usable volume: created, and not deleted.
     pub(crate) fn volume_index(&self, id: VolumeId) -> Option<usize> {
-        let at = self.durable.volumes.binary_search_by_key(&id, |volume| volume.id).ok()?;
+        let at = self.durable.volumes.find(id)?;
         self.is_visible(&self.durable.volumes[at]).then_some(at)
     }
 
@@ -94,7 +94,7 @@ impl Pool {
     /// Sets the mode that a controller has chosen: in force while the timing is hybrid.
     pub(crate) fn choose_mode(&mut self, volume: VolumeId, mode: Mode) {
         if let Some(at) = self.volume_index(volume) {
-            self.durable.volumes[at].is_pressed = mode == Mode::Offline;
+            self.durable.volumes.set_mode(at, mode);
         }
     }
 
@@ -115,8 +115,8 @@ impl Pool {
         }
         used.extend(self.durable.discards.iter().map(|discard| discard.volume.0));
         for delta in [&self.durable.delta, &self.durable.frozen] {
-            used.extend(delta.clears.keys().map(|&key| of_key(key)));
-            used.extend(delta.points.keys().map(|key| of_key(key.0)));
+            used.extend(delta.clears().keys().map(|&key| of_key(key)));
+            used.extend(delta.points().keys().map(|key| of_key(key.0)));
         }
         (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
     }
@@ -184,9 +184,7 @@ impl Pool {
             merged_size: size,
             writes: WriteCounts::default(),
         };
-        let at = self.durable.volumes.partition_point(|known| known.id < id);
-        self.durable.volumes.insert(at, volume);
-        self.durable.maps.insert(at, root);
+        let at = self.durable.volumes.insert(volume, root);
         if let Some(in_progress) = &mut self.checkpoint.in_progress
             && at <= in_progress.volume_at
         {
@@ -211,11 +209,12 @@ impl Pool {
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
         let chose = self.chooser_of(&self.durable.volumes[at]);
-        let volume = &mut self.durable.volumes[at];
-        volume.properties = volume.properties.with(&change);
-        let chooses = self.chooser_of(&self.durable.volumes[at]);
-        // A controller that gets the choice begins inline.
-        self.durable.volumes[at].is_pressed &= chooses == chose;
+        let properties = self.durable.volumes[at].properties.with(&change);
+        self.durable.volumes.set_properties(at, properties);
+        if self.chooser_of(&self.durable.volumes[at]) != chose {
+            // A controller that gets the choice begins inline.
+            self.durable.volumes.set_mode(at, Mode::Inline);
+        }
         Ok(self.after_next_checkpoint())
     }
 
@@ -260,7 +259,7 @@ impl Pool {
             VolumeChange::Delete { volume } => {
                 self.durable.journal.push(Change::DeleteVolume { volume });
                 self.clear_keys(Key::new(volume, 0), end_of(volume));
-                self.durable.volumes[at].deleted = Some(sequence);
+                self.durable.volumes.delete(at, sequence);
                 self.note_hidden_volumes();
                 // A checkpoint frees its space and its place in the table.
                 self.request_checkpoint();
@@ -271,7 +270,7 @@ impl Pool {
                 if size < self.durable.volumes[at].size {
                     self.clear_keys(Key::new(volume, blocks), end_of(volume));
                 }
-                self.durable.volumes[at].size = size;
+                self.durable.volumes.resize(at, size);
             }
         }
         self.review_space();

@@ -28,7 +28,7 @@ use crate::block_map::map_buffer::{self, MapBuffer};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
-use crate::format::superblock::{Pointer, Superblock, TreeId, VERSION};
+use crate::format::superblock::{Pointer, Root, Superblock, TreeId, VERSION};
 use crate::format::volume::{self, Keeps, VOLUME_BYTES, most_blocks};
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
@@ -180,7 +180,7 @@ impl Recovery {
     fn read_checks(&mut self, pool: &mut Pool) {
         let bytes = pool.metadata.geometry().block();
         while self.outstanding < AT_ONCE && self.check_at < self.checks.len() {
-            let Some(buffer) = pool.memory.buffers.take() else { break };
+            let Some(buffer) = pool.memory.buffers_mut().take() else { break };
             let number = self.check_at as u32;
             let offset = self.checks[self.check_at].block * bytes;
             let segment = [Segment::Buffer(buffer)];
@@ -192,7 +192,7 @@ impl Recovery {
 
     fn block_checked(&mut self, pool: &mut Pool, number: usize, buffer: BufferId, content: BlockContent) {
         if pool.state.phase() != Phase::Recovering {
-            return pool.memory.buffers.release(buffer);
+            return pool.memory.buffers_mut().release(buffer);
         }
         let check = self.checks[number];
         let good = !content.zero && content.digest == check.digest;
@@ -205,7 +205,7 @@ impl Recovery {
             self.report.blocks_redone += 1;
             return;
         }
-        pool.memory.buffers.release(buffer);
+        pool.memory.buffers_mut().release(buffer);
         if !good && self.step == RecoveryStep::Redo {
             pool.recovery_failed(OpenError::DamagedJournal { sequence: check.sequence });
         }
@@ -237,7 +237,7 @@ impl Recovery {
     }
 
     fn repair(&mut self, pool: &mut Pool) -> RecoveryProgress {
-        let newest = pool.durable.superblock;
+        let newest = *pool.durable.superblock();
         let parity = (newest.epoch % 2) as usize;
         let missing: Vec<usize> = (0..2).filter(|place| self.found[place * 2 + parity] != Some(newest)).collect();
         if !missing.is_empty() {
@@ -255,14 +255,14 @@ impl Recovery {
         let journal = self.journal_after(pool);
         let epoch = pool.begin_epoch();
         let last = journal.last();
-        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..pool.durable.superblock };
+        let numbers = Superblock { epoch, sealed: last, proven: last, seal_epoch: epoch, ..*pool.durable.superblock() };
         let seal = Superblock { version: VERSION, clean: false, flash: 0, ..numbers };
         if !pool.mutant(Mutant::MissingSeal) {
             self.outstanding += 2;
             pool.submit_superblock(&seal, &[0, 1], Purpose::Recovery(0)).expect("pages are free");
         }
-        pool.durable.superblock = seal;
-        pool.durable.journal = journal;
+        pool.durable.set_superblock(seal);
+        pool.durable.set_journal(journal);
         self.report.epoch = epoch;
         Ok(RecoveryProgress::Next(RecoveryStep::Seal))
     }
@@ -270,20 +270,20 @@ impl Recovery {
     /// Creates the journal that continues after the valid records.
     fn journal_after(&self, pool: &Pool) -> Journal {
         let last = self.records.last();
-        let sequence = last.map_or(pool.durable.superblock.included, |walked| walked.header.sequence);
-        let checksum = last.map_or(pool.durable.superblock.included_checksum, |walked| walked.checksum);
+        let sequence = last.map_or(pool.durable.superblock().included, |walked| walked.header.sequence);
+        let checksum = last.map_or(pool.durable.superblock().included_checksum, |walked| walked.checksum);
         let used: u32 = self.records.iter().map(|walked| blocks_of(&walked.header)).sum();
         let geometry = *pool.metadata.geometry();
-        let head = (pool.durable.superblock.journal_position + used) % geometry.journal_blocks;
+        let head = (pool.durable.superblock().journal_position + used) % geometry.journal_blocks;
         Journal::new(geometry.journal_blocks, geometry.block_size, sequence, checksum, head, used)
             .with_entries(self.report.entries)
     }
 
     /// Ends a recovery without a write: tables and delta have the complete state.
     fn rest(&mut self, pool: &mut Pool) -> RecoveryProgress {
-        pool.durable.journal = self.journal_after(pool);
+        pool.durable.set_journal(self.journal_after(pool));
         pool.state.leave_untouched();
-        self.report.epoch = pool.durable.superblock.epoch;
+        self.report.epoch = pool.durable.superblock().epoch;
         RecoveryProgress::Done
     }
 
@@ -335,13 +335,13 @@ impl Recovery {
         }
         // No change of these records can be lost, because the seal makes them durable. Fresh slots without references are free. The other slots are
         // in use in the space map, or held.
-        pool.durable.delta.slots.retain(|_, recent| recent.refs > 0 || !recent.fresh);
+        pool.durable.forget_released();
         let fresh: Vec<_> =
-            pool.durable.delta.slots.iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
+            pool.durable.delta().slots().iter().filter(|(_, recent)| recent.fresh).map(|(&s, r)| (s, *r)).collect();
         for (slot, recent) in fresh {
             // A container that is full in its table has no new block.
             pool.note_replayed(slot);
-            if pool.durable.space.take(slot).is_none() {
+            if pool.durable.space_mut().take(slot).is_none() {
                 let block = pool.metadata.geometry().slot_block(slot.0);
                 let offset = block * pool.metadata.geometry().block();
                 return Err(OpenError::DamagedPage { offset, what: "a slot that is in use" });
@@ -354,7 +354,7 @@ impl Recovery {
         let mut inlined: Vec<_> = core::mem::take(&mut self.inlined).into_iter().collect();
         inlined.sort_unstable_by_key(|&(slot, _)| slot);
         for (slot, (digest, block, sequence)) in inlined {
-            if pool.durable.delta.live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
+            if pool.durable.delta().live(slot).is_some_and(|recent| recent.fresh && recent.digest == digest) {
                 self.checks.push(Check { block, digest, slot, sequence });
             }
         }
@@ -400,32 +400,32 @@ impl Recovery {
             let offset = pool.metadata.geometry().superblock_block(0, parity as u64) * pool.metadata.geometry().block();
             return Err(OpenError::Device { offset });
         }
-        let ours = pool.durable.superblock.parameters;
+        let ours = pool.durable.superblock().parameters;
         let valid = self.found.iter().flatten().filter(|found| found.parameters == ours);
         let oldest = pool.mutant(Mutant::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
-        pool.durable.superblock = *valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?;
-        if pool.durable.superblock.objection().is_some() {
+        pool.durable.set_superblock(*valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?);
+        if pool.durable.superblock().objection().is_some() {
             return Err(OpenError::UnknownFormat);
         }
-        pool.durable.roots = pool.durable.superblock.roots;
+        pool.durable.set_roots(pool.durable.superblock().roots);
         pool.adopt_properties();
-        pool.metadata.begin_epoch(pool.durable.superblock.epoch);
-        self.report.clean = pool.durable.superblock.clean;
-        pool.state.adopt_failure(pool.durable.superblock.failed);
+        pool.metadata.begin_epoch(pool.durable.superblock().epoch);
+        self.report.clean = pool.durable.superblock().clean;
+        pool.state.adopt_failure(pool.durable.superblock().failed);
         self.report.failed = pool.state.failure();
         if self.unsynced && pool.state.failure().is_none() {
             return Err(OpenError::Device { offset: 0 });
         }
-        self.position = pool.durable.superblock.journal_position;
-        self.watermark = pool.durable.superblock.watermark();
+        self.position = pool.durable.superblock().journal_position;
+        self.watermark = pool.durable.superblock().watermark();
         for tree in TABLES.into_iter().chain([TreeId::SpaceMap, TreeId::Counts, TreeId::Summaries, TreeId::DiskIndex]) {
             let height = height_for(pool.table_leaves(tree), pool.metadata.geometry().fanout());
-            let root = &mut pool.durable.roots[tree as usize];
+            let root = pool.durable.root(tree);
             if root.pointer.is_none() {
-                root.height = height;
+                pool.durable.set_root(tree, Root { height, ..root });
             } else if root.height > height {
-                let offset = pool.metadata.geometry().superblock_block(0, pool.durable.superblock.epoch)
+                let offset = pool.metadata.geometry().superblock_block(0, pool.durable.superblock().epoch)
                     * pool.metadata.geometry().block();
                 return Err(OpenError::DamagedPage { offset, what: "the superblock" });
             }
@@ -437,27 +437,26 @@ impl Recovery {
         let Some(&tree) = TABLES.get(self.table) else {
             let records = core::mem::take(&mut self.buffered);
             has_memory_to_buffer(pool, records.len())?;
-            pool.durable.buffer = MapBuffer::from_log(records, pool.durable.buffer.logged);
-            pool.durable.buffer.iter().for_each(|(key, _)| pool.durable.reservation.buffered.note(key));
-            if !pool.durable.buffer.iter().all(|(key, entry)| pool.may_be_buffered(key, entry)) {
-                let location = pool.durable.roots[TreeId::MapBuffer as usize].pointer.location;
+            pool.durable.set_map_buffer(MapBuffer::from_log(records, pool.durable.map_buffer().logged()));
+            if !pool.durable.map_buffer().iter().all(|(key, entry)| pool.may_be_buffered(key, entry)) {
+                let location = pool.durable.root(TreeId::MapBuffer).pointer.location;
                 let offset = pool.metadata.offset(PageKey { region: Region::Metadata, location });
                 return Err(OpenError::DamagedPage { offset, what: table_name(TreeId::MapBuffer) });
             }
-            pool.durable.space.data_used = pool.durable.superblock.data_used;
+            let data_used = pool.durable.superblock().data_used;
+            pool.durable.space_mut().set_data_used(data_used);
             pool.review_orphans();
-            pool.durable
-                .space
-                .set_reserved(pool.durable.superblock.reserved_containers.min(pool.metadata.geometry().containers));
-            if pool.state.reads_only() && pool.durable.superblock.clean {
+            let reserved = pool.durable.superblock().reserved_containers.min(pool.metadata.geometry().containers);
+            pool.durable.space_mut().set_reserved(reserved);
+            if pool.state.reads_only() && pool.durable.superblock().clean {
                 return Ok(self.rest(pool));
             }
             let block = pool.metadata.geometry().block();
-            self.sizes = pool.durable.volumes.iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
+            self.sizes = pool.durable.volumes().iter().map(|volume| (volume.id, volume.size.div_ceil(block))).collect();
             return Ok(RecoveryProgress::Next(RecoveryStep::Walk));
         };
         let region = if tree == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let (root, leaves) = (pool.durable.roots[tree as usize], pool.table_leaves(tree));
+        let (root, leaves) = (pool.durable.root(tree), pool.table_leaves(tree));
         while self.leaf < leaves {
             match lookup(&mut pool.metadata, region, root, self.leaf) {
                 Walk::Leaf(page) => {
@@ -500,7 +499,7 @@ impl Recovery {
         let most = most_blocks(geometry);
         let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
-            TreeId::Containers => pool.durable.space.read_container_leaf(leaf, bytes)?,
+            TreeId::Containers => pool.durable.space_mut().read_container_leaf(leaf, bytes)?,
             TreeId::MetaMap => pool.metadata.read_allocator_leaf(leaf, page),
             TreeId::Volumes => {
                 for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
@@ -508,12 +507,12 @@ impl Recovery {
                     if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
-                    if pool.durable.volumes.last().is_some_and(|last| last.id >= volume.id) {
+                    if pool.durable.volumes().last().is_some_and(|last| last.id >= volume.id) {
                         return None;
                     }
                     match volume.keeps {
                         Some(Keeps::SecondCopies) => {
-                            pool.durable.copies = Some(volume.id);
+                            pool.durable.set_second_copies(volume.id);
                             self.has_copies = true;
                         }
                         Some(Keeps::Replicas) => {
@@ -522,9 +521,8 @@ impl Recovery {
                         }
                         None => {}
                     }
-                    pool.durable.volumes.push(volume);
-                    pool.durable.maps.push(root);
-                    pool.durable.volume_leaves = leaf + 1;
+                    pool.durable.volumes_mut().insert(volume, root);
+                    pool.durable.volumes_mut().set_leaves(leaf + 1);
                 }
             }
             TreeId::Discards => {
@@ -536,8 +534,12 @@ impl Recovery {
                         if level > highest {
                             return None;
                         }
-                        pool.durable.discards.push(crate::block_map::discards::Discard { pointer, volume, level });
-                        pool.durable.discard_leaves = leaf + 1;
+                        pool.durable.discards_mut().push(crate::block_map::discards::Discard {
+                            pointer,
+                            volume,
+                            level,
+                        });
+                        pool.durable.discards_mut().set_leaves(leaf + 1);
                     }
                 }
             }
@@ -545,7 +547,7 @@ impl Recovery {
                 let before = self.buffered.len();
                 self.buffered.extend(map_buffer::records(bytes));
                 let per_leaf = geometry.block() / map_buffer::RECORD_BYTES as u64;
-                pool.durable.buffer.logged = leaf * per_leaf + (self.buffered.len() - before) as u64;
+                pool.durable.map_buffer_mut().set_logged(leaf * per_leaf + (self.buffered.len() - before) as u64);
             }
             TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex => {}
         }
@@ -610,7 +612,7 @@ fn makes_sense(pool: &Pool, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>
     let (key, end) = match *change {
         Change::Clear { key, end } => (key, end),
         Change::Fresh { key, slot, .. } | Change::Inlined { key, slot, .. } | Change::Share { key, slot, .. } => {
-            if !pool.durable.space.contains(slot) {
+            if !pool.durable.space().contains(slot) {
                 return false;
             }
             (key, key.lba() + 1)
@@ -662,7 +664,7 @@ impl Recovery {
             (RecoveryStep::Redo, Ok(_)) => {
                 for &segment in segments {
                     if let Segment::Buffer(buffer) = segment {
-                        pool.memory.buffers.release(buffer);
+                        pool.memory.buffers_mut().release(buffer);
                     }
                 }
             }

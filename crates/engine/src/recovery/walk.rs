@@ -42,13 +42,13 @@ impl Recovery {
             pool.metadata.io_mut().begin(IoOp::ReadPages, offset, length, [], Purpose::Recovery(0));
             return Ok(RecoveryProgress::Wait);
         }
-        if self.newest_epoch > pool.durable.superblock.epoch {
+        if self.newest_epoch > pool.durable.superblock().epoch {
             // Pages referenced by the older superblock may have been reused since.
             let geometry = pool.metadata.geometry();
             let offset = geometry.superblock_block(0, self.newest_epoch) * geometry.block();
             return Err(OpenError::DamagedPage { offset, what: "the newest superblock" });
         }
-        let last = self.records.last().map_or(pool.durable.superblock.included, |record| record.header.sequence);
+        let last = self.records.last().map_or(pool.durable.superblock().included, |record| record.header.sequence);
         if self.watermark > last {
             return Err(OpenError::DamagedJournal { sequence: last + 1 });
         }
@@ -109,14 +109,14 @@ impl Recovery {
     /// Returns the highest watermark and the highest epoch of the records beyond the end of the chain: records that they declare durable have been
     /// damaged since.
     fn beyond(&self, pool: &Pool) -> (u64, u64) {
-        let last = self.records.last().map_or(pool.durable.superblock.included, |record| record.header.sequence);
+        let last = self.records.last().map_or(pool.durable.superblock().included, |record| record.header.sequence);
         let block = pool.metadata.geometry().block_size as usize;
         let ring = pool.metadata.geometry().journal_blocks;
         let mut highest = (0, 0);
         for (at, page) in self.window.chunks_exact(block).enumerate() {
             let Some(header) = record::decode_header(page) else { continue };
             let follows = header.sequence > last + 1
-                && header.epoch >= pool.durable.superblock.seal_epoch
+                && header.epoch >= pool.durable.superblock().seal_epoch
                 && header.position == (self.position + at as u32) % ring;
             let bytes = at * block..(at + usize::from(header.pages)) * block;
             if follows
@@ -134,14 +134,14 @@ impl Recovery {
         let block = pool.metadata.geometry().block_size as usize;
         let (sequence, previous) = match self.records.last() {
             Some(walked) => (walked.header.sequence + 1, walked.checksum),
-            None => (pool.durable.superblock.included + 1, pool.durable.superblock.included_checksum),
+            None => (pool.durable.superblock().included + 1, pool.durable.superblock().included_checksum),
         };
         if self.window.len() < block {
             return Next::Read(1);
         }
         let Some(header) = record::decode_header(&self.window[..block]) else { return Next::End };
         let blocks = u32::from(header.pages) + u32::from(header.blocks);
-        let is_old = sequence > pool.durable.superblock.sealed && header.epoch < pool.durable.superblock.seal_epoch;
+        let is_old = sequence > pool.durable.superblock().sealed && header.epoch < pool.durable.superblock().seal_epoch;
         let stale = is_old && !pool.mutant(Mutant::StaleRecord);
         if header.sequence != sequence
             || header.previous != previous

@@ -145,8 +145,8 @@ impl BlockRepair {
 impl BlockRepair {
     fn look_into_memory(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
         self.at = RepairStage::Memory;
-        if let (Some(known), Some(into)) = (pool.memory.cache.peek(slot), self.buffer) {
-            pool.memory.buffers.hold(known);
+        if let (Some(known), Some(into)) = (pool.memory.cache().peek(slot), self.buffer) {
+            pool.memory.buffers_mut().hold(known);
             self.second = Some(known);
             let segments = [into, known].map(Segment::Buffer);
             let op = IoOp::Merge { from: 0, to: 0, zero: false };
@@ -158,7 +158,7 @@ impl BlockRepair {
 
     fn look_into_journal(&mut self, pool: &mut Pool, slot: Slot) -> RepairStep {
         self.at = RepairStage::Journal;
-        if let Some(block) = self.digest.and_then(|digest| pool.durable.journal.find_inlined(slot, digest)) {
+        if let Some(block) = self.digest.and_then(|digest| pool.durable.journal().find_inlined(slot, digest)) {
             read_at_for_repair(pool, slot, block * pool.metadata.geometry().block(), self.buffer);
             self.in_flight = true;
         }
@@ -169,7 +169,7 @@ impl BlockRepair {
         self.at = RepairStage::Other;
         let known = self.digest.and_then(|digest| pool.hints.index.lookup(pool.sharing_digest(digest)));
         let other = self.other.or(known.map(|hint| hint.slot));
-        let other = other.filter(|&other| other != slot && pool.durable.space.contains(other));
+        let other = other.filter(|&other| other != slot && pool.durable.space().contains(other));
         if let Some(other) = other {
             read_for_repair(pool, slot, other, self.buffer);
             self.in_flight = true;
@@ -180,13 +180,13 @@ impl BlockRepair {
     /// Puts the buffer of a repair into the read cache.
     fn keep_repaired(&mut self, pool: &mut Pool, slot: Slot) {
         if let Some(buffer) = self.buffer.take() {
-            pool.keep_cached(slot, buffer, self.digest);
-            pool.release_evicted();
+            pool.memory.keep_cached(slot, buffer, self.digest);
+            pool.memory.release_evicted();
         }
     }
 
     fn take_from_dirty(&mut self, pool: &mut Pool, slot: Slot, found: Found) {
-        pool.memory.dirty.remove(&slot);
+        pool.memory.end_dirty(slot);
         self.keep_repaired(pool, slot);
         self.at = RepairStage::Owner(found);
     }
@@ -202,7 +202,7 @@ impl BlockRepair {
             Some(first) => Some(first),
             None => match pool.copy_of(slot) {
                 Ok(copy) => copy,
-                Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
+                Err(missing) if !pool.metadata.has_failed(missing.key) => {
                     pool.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }
@@ -210,7 +210,7 @@ impl BlockRepair {
             },
         };
         self.at = RepairStage::Copy;
-        if let Some(other) = other.filter(|&other| other != slot && pool.durable.space.contains(other)) {
+        if let Some(other) = other.filter(|&other| other != slot && pool.durable.space().contains(other)) {
             read_for_repair(pool, slot, other, self.buffer);
             self.in_flight = true;
         }
@@ -243,7 +243,7 @@ impl Repairs {
             // A repair that has ended except for its report begins again after the report.
             repair.buffer = Some(buffer);
         } else {
-            pool.memory.buffers.release(buffer);
+            pool.memory.buffers_mut().release(buffer);
             if matches!(repair.at, RepairStage::Write | RepairStage::Sync(_) | RepairStage::ReadBack) {
                 self.answer_waiters(pool, &mut repair);
             }
@@ -254,7 +254,7 @@ impl Repairs {
     /// Repairs a block that was found to fail, where `other` should hold the same content. Takes over the buffer.
     pub(crate) fn repair_from(&mut self, pool: &mut Pool, slot: Slot, buffer: BufferId, other: Slot) {
         if self.is_repairing(slot) {
-            return pool.memory.buffers.release(buffer);
+            return pool.memory.buffers_mut().release(buffer);
         }
         self.in_progress.insert(slot, BlockRepair::new(Some(buffer), For::Reads, Some(other)));
         pool.wake();
@@ -275,7 +275,7 @@ impl Repairs {
             // A read was faster.
             Some(repair) => {
                 repair.whom = whom;
-                pool.memory.buffers.release(buffer);
+                pool.memory.buffers_mut().release(buffer);
             }
             None => drop(self.in_progress.insert(slot, BlockRepair::new(Some(buffer), whom, other))),
         }
@@ -324,7 +324,7 @@ impl Repairs {
     fn step_repair(&mut self, pool: &mut Pool, slot: Slot, repair: &mut BlockRepair) -> RepairStep {
         match repair.at {
             // The slot has been freed and taken again since the damage was seen: its new block is in flight.
-            RepairStage::Prove if pool.memory.dirty.contains_key(&slot) => self.give_up(pool, repair, Found::Good),
+            RepairStage::Prove if pool.memory.is_dirty(slot) => self.give_up(pool, repair, Found::Good),
             RepairStage::Prove => match pool.proven_digest(slot) {
                 Ok(Some((digest, owner))) if repair.buffer.is_some() => {
                     (repair.digest, repair.owner) = (Some(digest), Some(owner));
@@ -333,7 +333,7 @@ impl Repairs {
                     repair.in_flight = true;
                     RepairStep::On
                 }
-                Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => {
+                Err(missing) if !pool.metadata.has_failed(missing.key) => {
                     pool.metadata.load(missing, None);
                     RepairStep::Wait
                 }
@@ -366,7 +366,7 @@ impl Repairs {
                 }
                 let block = pool.metadata.geometry().block();
                 let offset = pool.metadata.geometry().slot_block(slot.0) * block;
-                pool.memory.dirty.insert(slot, buffer);
+                pool.memory.set_dirty(slot, buffer);
                 pool.metadata.io_mut().begin(
                     IoOp::Write,
                     offset,
@@ -378,7 +378,7 @@ impl Repairs {
                 RepairStep::On
             }
             RepairStage::Sync(_) if pool.state.read_only() => repair.end_repair(pool, slot, Found::Left),
-            RepairStage::Sync(barrier) if !pool.durable.journal.has_synced(barrier) => RepairStep::Wait,
+            RepairStage::Sync(barrier) if !pool.durable.journal().has_synced(barrier) => RepairStep::Wait,
             RepairStage::Sync(_) => {
                 let Some(second) = pool.any_buffer() else { return RepairStep::Wait };
                 repair.second = Some(second);
@@ -403,7 +403,7 @@ impl Repairs {
         if matches!(repair.at, RepairStage::Memory | RepairStage::ReadBack)
             && let Some(second) = repair.second.take()
         {
-            pool.memory.buffers.release(second);
+            pool.memory.buffers_mut().release(second);
         }
         match repair.at {
             RepairStage::Again if good => {
@@ -417,7 +417,7 @@ impl Repairs {
                 repair.at = RepairStage::Write;
             }
             RepairStage::Write if result.is_ok() => {
-                let barrier = pool.durable.journal.request_sync();
+                let barrier = pool.durable.journal_mut().request_sync();
                 repair.at = RepairStage::Sync(barrier);
             }
             RepairStage::Write => repair.take_from_dirty(pool, slot, Found::Left),
@@ -433,13 +433,13 @@ impl Repairs {
     fn answer_waiters(&mut self, pool: &mut Pool, repair: &mut BlockRepair) -> bool {
         let (Some(buffer), Some(digest)) = (repair.buffer, repair.digest) else { return false };
         let check = check_bits(digest);
-        pool.memory.buffers.set_check(buffer, check);
+        pool.memory.buffers_mut().set_check(buffer, check);
         let mut all = true;
         for (id, at, expected) in core::mem::take(&mut repair.waiters) {
             let good = expected == check;
             all &= good;
             if good {
-                pool.memory.buffers.hold(buffer);
+                pool.memory.buffers_mut().hold(buffer);
             }
             self.arrived.push(Arrived { request: id, at, buffer: good.then_some(buffer) });
         }
@@ -449,7 +449,7 @@ impl Repairs {
     /// Ends a repair without another copy, or whose content cannot be written: the remaining waiters get an error.
     fn give_up(&mut self, pool: &mut Pool, repair: &mut BlockRepair, found: Found) -> RepairStep {
         if let Some(buffer) = repair.buffer.take() {
-            pool.memory.buffers.release(buffer);
+            pool.memory.buffers_mut().release(buffer);
         }
         let waiters = core::mem::take(&mut repair.waiters);
         self.arrived.extend(waiters.iter().map(|&(request, at, _)| Arrived { request, at, buffer: None }));
@@ -466,7 +466,7 @@ impl Repairs {
         {
             match pool.resolve(volume, key) {
                 Ok(entry) if entry.slot() == Some(slot) => owner = Some((key.volume(), key.lba())),
-                Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+                Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                     pool.metadata.load(missing, None);
                     return RepairStep::Wait;
                 }

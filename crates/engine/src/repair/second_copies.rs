@@ -36,12 +36,12 @@ impl Repairs {
         if pool.state.phase() != Phase::Serving || !pool.takes_changes() || load.writes_blocked {
             return;
         }
-        let (volume, slots) = (pool.durable.volumes[at].id, pool.metadata.geometry().slots());
+        let (volume, slots) = (pool.durable.volumes()[at].id, pool.metadata.geometry().slots());
         if pool.properties.second_copies() == 0 {
             let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
-        } else if pool.durable.volumes[at].size < slots * pool.metadata.geometry().block() {
+        } else if pool.durable.volumes()[at].size < slots * pool.metadata.geometry().block() {
             let _ = pool.change_volume(VolumeChange::Resize { volume, blocks: slots }, load.clears_left);
-        } else if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
+        } else if pool.durable.space().free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.give_back_copies(pool, load);
         }
     }
@@ -68,9 +68,10 @@ impl Repairs {
         digest: Digest,
         buffer: BufferId,
     ) {
-        let space = pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.durable.space.ready() > 0;
+        let space =
+            pool.durable.space().free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.durable.space().ready() > 0;
         let Some(volume) = Repairs::space_for_copies(pool, load, space).filter(|_| !load.writes_blocked) else {
-            return pool.memory.buffers.release(buffer);
+            return pool.memory.buffers_mut().release(buffer);
         };
         // The first bytes of the content are no longer known, and it has no waiters: it is never inlined in the journal.
         pool.put_alone(
@@ -90,7 +91,7 @@ impl Repairs {
     /// Returns the volume of second copies, if its map can be changed without waiting.
     fn space_for_copies(pool: &mut Pool, load: &LoadSnapshot, space: bool) -> Option<VolumeId> {
         let at = pool.copies_volume().filter(|_| space && pool.takes_changes())?;
-        let volume = pool.durable.volumes[at].id;
+        let volume = pool.durable.volumes()[at].id;
         matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now).then_some(volume)
     }
 }

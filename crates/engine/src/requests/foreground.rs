@@ -203,8 +203,11 @@ impl Foreground {
             watched.measure(pool.state.now(), spent, has_space);
             pool.choose_mode(*id, watched.forecast.mode);
         }
-        let all_have_goals =
-            pool.durable.volumes.iter().all(|volume| volume.keeps.is_some() || volume.properties.goal() != Goal::None);
+        let all_have_goals = pool
+            .durable
+            .volumes()
+            .iter()
+            .all(|volume| volume.keeps.is_some() || volume.properties.goal() != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
         // Volumes without a goal are clients of the pool: their p99 as a whole is protected.
         let stated = self.volumes.iter().filter(|(_, watched)| watched.why.goal != Goal::None);
@@ -216,7 +219,7 @@ impl Foreground {
     fn rates(&self, pool: &Pool) -> Option<Rates> {
         let block = pool.geometry().block();
         let is_offline =
-            |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.durable.volumes[at]));
+            |id: VolumeId| pool.volume_index(id).is_some_and(|at| pool.is_offline(&pool.durable.volumes()[at]));
         let offline = self.volumes.iter().filter(|(id, _)| is_offline(*id));
         let rates = offline.filter_map(|(_, watched)| Rates::of(watched.why.goal, &watched.last, block));
         rates.max_by_key(Rates::shortfall)
@@ -232,7 +235,7 @@ impl Foreground {
             }
             stays
         });
-        for volume in &pool.durable.volumes {
+        for volume in pool.durable.volumes().iter() {
             if let Some(why) = why(pool, volume.id)
                 && let Err(at) = self.place(volume.id)
             {
@@ -288,7 +291,7 @@ impl Foreground {
 
 /// Returns the reason for which a volume is to be measured, if there is one.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
-    let volume = &pool.durable.volumes[pool.volume_index(id)?];
+    let volume = &pool.durable.volumes()[pool.volume_index(id)?];
     let why = Why { goal: volume.properties.goal(), chooses: pool.chooser_of(volume) };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }

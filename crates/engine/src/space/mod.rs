@@ -116,7 +116,7 @@ impl Open {
 pub(crate) struct Space {
     slots: u64,
     per_container: u32,
-    pub(crate) containers: Vec<Container>,
+    containers: Vec<Container>,
     groups: Vec<Group>,
     taken: NearSet<Slot>,
     /// Slots without a reference, each with the record that removed the last one.
@@ -154,7 +154,7 @@ pub(crate) struct Space {
     /// Number of remaining slots in open containers.
     ready: u64,
     /// Number of slots with at least one reference in the space map.
-    pub(crate) data_used: u64,
+    data_used: u64,
     wrapped: Vec<u32>,
     /// Number of times that a generation has wrapped around.
     wraps: u64,
@@ -369,6 +369,23 @@ impl Space {
         !self.closed_to.contains(&container)
             && live + u32::from(known.free) == self.per_container
             && 2 * live >= self.per_container
+    }
+
+    /// Returns the number of slots in use as of the last merge.
+    #[inline]
+    pub(crate) fn data_used(&self) -> u64 {
+        self.data_used
+    }
+
+    /// Sets the number of slots in use: that of the superblock.
+    pub(crate) fn set_data_used(&mut self, slots: u64) {
+        self.data_used = slots;
+    }
+
+    /// Returns all containers.
+    #[inline]
+    pub(crate) fn containers(&self) -> &[Container] {
+        &self.containers
     }
 
     /// Makes a slot pending whose last reference went away in record `sequence`. It becomes free when that record is published.

@@ -36,8 +36,9 @@ type MayChange<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
     pub(super) fn rewrite(&mut self, end: JournalEnd) {
-        for at in 0..self.engine.pool.durable.volumes.len() {
-            self.engine.pool.durable.maps[at] = self.rewrite_volume(at);
+        for at in 0..self.engine.pool.durable.volumes().len() {
+            let root = self.rewrite_volume(at);
+            self.engine.pool.durable.volumes_mut().set_map(at, root);
         }
         self.rewrite_map_buffer();
         self.rewrite_volumes();
@@ -64,8 +65,8 @@ impl Planner<'_, '_> {
             disk_index: self.engine.pool.hints.disk_index.record,
             // Generations may have changed.
             flash: 0,
-            roots: self.engine.pool.durable.roots,
-            ..self.engine.pool.durable.superblock
+            roots: *self.engine.pool.durable.roots(),
+            ..*self.engine.pool.durable.superblock()
         };
     }
 
@@ -126,11 +127,11 @@ impl Planner<'_, '_> {
         let (mut stay, mut kept) = (Vec::new(), Vec::new());
         let mut last = None;
         for (key, entry) in core::mem::take(&mut self.points) {
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
+            let known = self.engine.pool.durable.volumes().find(key.volume());
             let leaf = (key.volume(), key.lba() / per_leaf);
             let absent = match last {
                 Some((known, absent)) if known == leaf => absent,
-                _ => known.is_ok_and(|at| self.is_absent(self.engine.pool.durable.maps[at], leaf.1)),
+                _ => known.is_some_and(|at| self.is_absent(self.engine.pool.durable.volumes().map(at), leaf.1)),
             };
             last = Some((leaf, absent));
             if absent && !entry.is_lost() { kept.push((key, entry)) } else { stay.push((key, entry)) }
@@ -165,7 +166,7 @@ impl Planner<'_, '_> {
 
     fn rewrite_volume(&mut self, at: usize) -> Root {
         let geometry = self.geometry();
-        let root = self.engine.pool.durable.maps[at];
+        let root = self.engine.pool.durable.volumes().map(at);
         let written = self.plan.pages.len();
         // Journaled mappings beyond the reach of the root make the tree higher.
         let last = self.points_in(at, 0, self.blocks[at]).last().map_or(0, |(key, _)| key.lba());
@@ -176,7 +177,7 @@ impl Planner<'_, '_> {
         let root = self.rewrite_from(Region::Metadata, root, height.max(root.height), &mut subtree);
         let count = self.plan.pages.len() - written;
         if count > 0 {
-            let name = &self.engine.pool.durable.volumes[at].name;
+            let name = &self.engine.pool.durable.volumes()[at].name;
             self.plan.actions.push(format!("volume {name}: {count} pages of the map are written"));
         }
         root
@@ -274,7 +275,7 @@ impl Planner<'_, '_> {
         for i in 0..page.len() / 8 {
             let (lba, before) = (first + i as u64, Entry(u64_at(page, i * 8)));
             let key = Key::new(id, lba);
-            let news = self.engine.pool.durable.delta.get(key);
+            let news = self.engine.pool.durable.delta().get(key);
             let after = if lba >= self.blocks[at] {
                 Entry::UNMAPPED
             } else if news.is_some() {
@@ -321,7 +322,7 @@ impl Planner<'_, '_> {
     }
 
     fn lose_range(&mut self, at: usize, first: u64, end: u64) {
-        let volume = &self.engine.pool.durable.volumes[at].name;
+        let volume = &self.engine.pool.durable.volumes()[at].name;
         match self.plan.lost.last_mut() {
             Some(last) if last.volume == *volume && last.first + last.blocks == first => last.blocks += end - first,
             _ => self.plan.lost.push(BlockRange { volume: volume.clone(), first, blocks: end - first }),
@@ -333,7 +334,7 @@ impl Planner<'_, '_> {
     /// Rewrites a table to its correct state.
     fn rewrite_table(&mut self, tree: TreeId, changes: &MayChange<'_, Self>, wanted: &mut RewrittenLeaf<'_, Self>) {
         let leaves = self.engine.pool.table_leaves(tree);
-        let mut root = self.engine.pool.durable.roots[tree as usize];
+        let mut root = self.engine.pool.durable.root(tree);
         if root.pointer.is_none() {
             root.height = height_for(leaves, self.geometry().fanout());
         }
@@ -343,7 +344,7 @@ impl Planner<'_, '_> {
             planner.rewrite_subtree(tree, pointer, level, index, changes, wanted)
         };
         let root = self.rewrite_from(region_of(tree), root, height, &mut subtree);
-        self.engine.pool.durable.roots[tree as usize] = root;
+        self.engine.pool.durable.set_root(tree, root);
         let count = self.plan.pages.len() - written;
         if count > 0 {
             self.plan.actions.push(format!("{}: {count} pages are written", table_name(tree)));
@@ -397,14 +398,14 @@ impl Planner<'_, '_> {
     fn rewrite_volumes(&mut self) {
         let block = self.geometry().block() as usize;
         let mut leaf = Vec::new();
-        for at in 0..self.engine.pool.durable.volumes.len() {
+        for at in 0..self.engine.pool.durable.volumes().len() {
             let mapped = self.mapped[at];
-            let root = self.engine.pool.durable.maps[at];
-            let volume = &mut self.engine.pool.durable.volumes[at];
-            if volume.deleted.is_some() {
+            let root = self.engine.pool.durable.volumes().map(at);
+            if self.engine.pool.durable.volumes()[at].deleted.is_some() {
                 continue;
             }
-            (volume.merged_size, volume.logical_blocks_used) = (volume.size, mapped);
+            self.engine.pool.durable.volumes_mut().recount(at, mapped);
+            let volume = &self.engine.pool.durable.volumes()[at];
             let start = leaf.len();
             leaf.resize(start + VOLUME_BYTES as usize, 0);
             volume::encode(volume, root, &mut leaf[start..]);
@@ -424,8 +425,8 @@ impl Planner<'_, '_> {
             if !self.is_disproved(*entry) {
                 continue;
             }
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+            let known = self.engine.pool.durable.volumes().find(key.volume());
+            if let (Some(at), Some(slot)) = (known, entry.slot()) {
                 self.counts[slot.0 as usize] -= 1;
                 self.mapped[at] -= 1;
                 self.lose(at, key.lba(), key.lba() + 1);
@@ -438,7 +439,7 @@ impl Planner<'_, '_> {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
             return;
         }
-        self.engine.pool.durable.roots[TreeId::MapBuffer as usize] = Root::default();
+        self.engine.pool.durable.set_root(TreeId::MapBuffer, Root::default());
         let block = self.geometry().block() as usize;
         let per_leaf = block / map_buffer::RECORD_BYTES;
         let leaves = mappings.len().div_ceil(per_leaf) as u64;
@@ -454,9 +455,9 @@ impl Planner<'_, '_> {
 
     /// Empties the list of discards: the subtrees that were cut off are free.
     fn rewrite_discards(&mut self) {
-        let root = &mut self.engine.pool.durable.roots[TreeId::Discards as usize];
+        let root = self.engine.pool.durable.root(TreeId::Discards);
         if !root.pointer.is_none() {
-            root.pointer = Pointer::NONE;
+            self.engine.pool.durable.set_root(TreeId::Discards, Root { pointer: Pointer::NONE, ..root });
             self.plan.actions.push(String::from("the discard list is emptied: what discards cut off is free at once"));
         }
     }
@@ -466,11 +467,11 @@ impl Planner<'_, '_> {
         let is_sound = self.plan.pages.is_empty() && self.plan.problems.is_empty() && self.plan.copies.is_empty();
         let pages = self.index_pages.take().filter(|_| is_sound).unwrap_or_default();
         let shared = pages.iter().any(|&location| self.used[location as usize - 1]);
-        let root = &mut self.engine.pool.durable.roots[TreeId::DiskIndex as usize];
+        let root = self.engine.pool.durable.root(TreeId::DiskIndex);
         if !pages.is_empty() && !shared {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
         } else if !root.pointer.is_none() {
-            *root = Root::default();
+            self.engine.pool.durable.set_root(TreeId::DiskIndex, Root::default());
             self.engine.pool.hints.disk_index.record = DiskIndexRecord::default();
             self.plan
                 .actions

@@ -78,7 +78,7 @@ impl Planner<'_, '_> {
 
     /// Visits the leaves of a table.
     fn visit_table(&mut self, tree: TreeId, visit: &mut dyn FnMut(&mut Self, u64, &[u8])) {
-        let root = self.engine.pool.durable.roots[tree as usize];
+        let root = self.engine.pool.durable.root(tree);
         let leaves = self.engine.pool.table_leaves(tree);
         self.visit_subtree(tree, leaves, root.pointer, root.height, 0, visit);
     }
@@ -128,12 +128,11 @@ impl Planner<'_, '_> {
     pub(super) fn read_volumes(&mut self) {
         self.visit_table(TreeId::Volumes, &mut |planner, _, page| {
             for bytes in page.chunks_exact(VOLUME_BYTES as usize) {
-                let last = planner.engine.pool.durable.volumes.last().map_or(0, |last| last.id.0);
+                let last = planner.engine.pool.durable.volumes().last().map_or(0, |last| last.id.0);
                 match volume::decode(bytes) {
                     Ok(None) => {}
                     Ok(Some((volume, root))) if volume.id.0 > last => {
-                        planner.engine.pool.durable.volumes.push(volume);
-                        planner.engine.pool.durable.maps.push(root);
+                        planner.engine.pool.durable.volumes_mut().insert(volume, root);
                     }
                     _ => planner.problem(String::from("the volume table: an entry makes no sense, its volume is lost")),
                 }
@@ -156,7 +155,7 @@ impl Planner<'_, '_> {
         for tree in [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers] {
             self.visit_table(tree, &mut |_, _, _| {});
         }
-        let root = self.engine.pool.durable.roots[TreeId::DiskIndex as usize];
+        let root = self.engine.pool.durable.root(TreeId::DiskIndex);
         self.survey_index(root.pointer, root.height);
         let bits = geometry.meta_map_leaf_bits() as usize;
         self.visit_table(TreeId::MetaMap, &mut |planner, leaf, page| {
@@ -165,11 +164,11 @@ impl Planner<'_, '_> {
             }
         });
         self.count_points();
-        for at in 0..self.engine.pool.durable.volumes.len() {
-            let volume = &self.engine.pool.durable.volumes[at];
+        for at in 0..self.engine.pool.durable.volumes().len() {
+            let volume = &self.engine.pool.durable.volumes()[at];
             let blocks = if volume.deleted.is_some() { 0 } else { volume.size.div_ceil(geometry.block()) };
             self.blocks[at] = blocks;
-            let root = self.engine.pool.durable.maps[at];
+            let root = self.engine.pool.durable.volumes().map(at);
             self.survey_map(at, root.pointer, root.height, 0);
             self.touched[at].sort_unstable();
             self.touched[at].dedup_by(|next, last| {
@@ -180,7 +179,7 @@ impl Planner<'_, '_> {
                 coalesced
             });
         }
-        let root = self.engine.pool.durable.roots[TreeId::MapBuffer as usize];
+        let root = self.engine.pool.durable.root(TreeId::MapBuffer);
         self.survey_log(root.pointer, root.height);
         self.count_buffered();
         // Subtrees that discards cut off have no owner: they are free at once because they are not counted.
@@ -253,9 +252,9 @@ impl Planner<'_, '_> {
         let (mut mappings, mut wrong) = (core::mem::take(&mut self.log.mappings), 0);
         let before = mappings.len();
         mappings.retain(|&(key, entry)| {
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-            let stays =
-                known.is_ok_and(|at| key.lba() < self.blocks[at]) && self.engine.pool.durable.delta.get(key).is_none();
+            let known = self.engine.pool.durable.volumes().find(key.volume());
+            let stays = known.is_some_and(|at| key.lba() < self.blocks[at])
+                && self.engine.pool.durable.delta().get(key).is_none();
             let makes_sense = self.engine.pool.may_be_buffered(key, entry);
             wrong += u64::from(stays && !makes_sense);
             stays && makes_sense
@@ -265,8 +264,8 @@ impl Planner<'_, '_> {
             self.problem(format!("{}: {wrong} of its mappings make no sense", table_name(TreeId::MapBuffer)));
         }
         for &(key, entry) in &mappings {
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+            let known = self.engine.pool.durable.volumes().find(key.volume());
+            if let (Some(at), Some(slot)) = (known, entry.slot()) {
                 self.refer(at, key, entry, slot);
             }
         }
@@ -294,27 +293,27 @@ impl Planner<'_, '_> {
     /// Returns true if the delta has points or clears in a range of blocks.
     pub(super) fn has_news(&self, at: usize, first: u64, end: u64) -> bool {
         let base = Key::new(self.volume(at).id, 0).0;
-        let clear = self.engine.pool.durable.delta.clears.range(..base + end).next_back();
+        let clear = self.engine.pool.durable.delta().clears().range(..base + end).next_back();
         clear.is_some_and(|(_, &its_end)| its_end > base + first) || !self.points_in(at, first, end).is_empty()
     }
 
     /// Returns true if no block in a range is mapped, whatever the tree says.
     pub(super) fn is_empty(&self, at: usize, first: u64, end: u64) -> bool {
         let base = Key::new(self.volume(at).id, 0).0;
-        let clear = self.engine.pool.durable.delta.clears.range(..=base + first).next_back();
+        let clear = self.engine.pool.durable.delta().clears().range(..=base + first).next_back();
         let cleared = clear.is_some_and(|(_, &its_end)| its_end >= base + end.min(self.blocks[at]));
         first >= self.blocks[at] || cleared && self.points_in(at, first, end).is_empty()
     }
 
     /// Counts the references of the delta.
     fn count_points(&mut self) {
-        let volumes = self.engine.pool.durable.volumes.len();
+        let volumes = self.engine.pool.durable.volumes().len();
         (self.blocks, self.mapped) = (alloc::vec![0; volumes], alloc::vec![0; volumes]);
         self.touched = alloc::vec![Vec::new(); volumes];
         for number in 0..self.points.len() {
             let (key, entry) = self.points[number];
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+            let known = self.engine.pool.durable.volumes().find(key.volume());
+            if let (Some(at), Some(slot)) = (known, entry.slot()) {
                 self.refer(at, key, entry, slot);
             }
         }
@@ -365,7 +364,7 @@ impl Planner<'_, '_> {
         for (i, bytes) in page.chunks_exact(8).enumerate() {
             let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
             let key = Key::new(self.volume(at).id, lba);
-            if has_news && self.engine.pool.durable.delta.get(key).is_some() {
+            if has_news && self.engine.pool.durable.delta().get(key).is_some() {
                 continue;
             }
             match entry.slot() {
@@ -413,8 +412,8 @@ impl Planner<'_, '_> {
                 continue;
             }
             self.points[number].1 = Entry::LOST;
-            let known = self.engine.pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id);
-            if let (Ok(at), Some(slot)) = (known, entry.slot()) {
+            let known = self.engine.pool.durable.volumes().find(key.volume());
+            if let (Some(at), Some(slot)) = (known, entry.slot()) {
                 self.mapped[at] -= 1;
                 self.counts[slot.0 as usize] -= 1;
             }
@@ -431,7 +430,7 @@ impl Planner<'_, '_> {
     fn prove_data(&mut self) -> bool {
         let per_leaf = self.geometry().summary_leaf_slots();
         let before = self.proven.len();
-        let root = self.engine.pool.durable.roots[TreeId::Summaries as usize];
+        let root = self.engine.pool.durable.root(TreeId::Summaries);
         self.compare_leaves(root.pointer, root.height, 0, per_leaf);
         self.proven.len() > before
     }

@@ -65,10 +65,10 @@ impl Checkpoint {
     /// Returns the most pages that the changes of the index may take in a checkpoint that has just begun.
     pub(super) fn disk_index_space(&self, pool: &Pool) -> usize {
         let part = self.index_part.as_ref().map_or(0, DeferredPart::buckets);
-        let frozen = &pool.durable.frozen;
+        let frozen = pool.durable.frozen();
         let walked = u64::from(self.discard_budget) * pool.metadata.geometry().map_leaf_entries();
-        let buffered = pool.durable.buffer.len() as u64;
-        let freed = frozen.points.len() as u64 + frozen.slots.len() as u64 + frozen.releases + walked + buffered;
+        let buffered = pool.durable.map_buffer().len() as u64;
+        let freed = frozen.points().len() as u64 + frozen.slots().len() as u64 + frozen.releases() + walked + buffered;
         let batch = (build_batch(pool) as u64).max(pool.metadata.geometry().summary_leaf_slots());
         let changes = freed + (self.fresh.len() + UNREADABLE) as u64 + batch + part;
         pages_for(pool.metadata.geometry(), pool.hints.disk_index.record.buckets, changes)
@@ -140,7 +140,7 @@ impl Checkpoint {
         let left_out = pool.left_out();
         let mut count = 0;
         for &slot in &self.fresh {
-            let recent = pool.durable.frozen.slots[&slot];
+            let recent = pool.durable.frozen().slots()[&slot];
             if pool.copied_from(recent.owner).is_some() {
                 continue;
             }
@@ -177,7 +177,7 @@ impl Checkpoint {
         let leaf = first.0 / per_leaf;
         let most = pool.load_ahead(&self.load);
         let leaves = self.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
-        pool.load_leaves_ahead(pool.durable.roots[TreeId::Summaries as usize], leaves, most);
+        pool.load_leaves_ahead(pool.durable.root(TreeId::Summaries), leaves, most);
         let page = summary_page(pool, leaf)?;
         while let Some(&slot) = self.freed.get(update.freed_at)
             && slot.0 / per_leaf == leaf
@@ -210,7 +210,7 @@ impl Checkpoint {
             return Ok(Progress::More);
         }
         let most = pool.load_ahead(&self.load);
-        pool.load_leaves_ahead(pool.durable.roots[TreeId::Summaries as usize], leaf..leaves, most);
+        pool.load_leaves_ahead(pool.durable.root(TreeId::Summaries), leaf..leaves, most);
         let next = pool.each_block_of_leaf(leaf, |_, slot, _, digest| {
             update.changes.push(IndexChange::enter(digest, slot));
         });
@@ -221,10 +221,10 @@ impl Checkpoint {
     /// Applies the changes of one bucket.
     fn apply(&mut self, pool: &mut Pool, update: &mut Update) -> Result<Progress, Stop> {
         let buckets = pool.hints.disk_index.record.buckets;
-        let root = pool.durable.roots[TreeId::DiskIndex as usize];
+        let root = pool.durable.root(TreeId::DiskIndex);
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut self.writer {
-                pool.durable.roots[TreeId::DiskIndex as usize] = writer.finish(&mut pool.metadata)?;
+                pool.durable.set_root(TreeId::DiskIndex, writer.finish(&mut pool.metadata)?);
                 pool.stats.counters.pages_written.disk_index += writer.written;
                 self.writer = None;
             }
@@ -237,17 +237,17 @@ impl Checkpoint {
         let bucket = bucket_of(first.hash, buckets);
         let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
         let most = pool.load_ahead(&self.load);
-        pool.load_leaves_ahead(pool.durable.roots[TreeId::DiskIndex as usize], next, most);
+        pool.load_leaves_ahead(pool.durable.root(TreeId::DiskIndex), next, most);
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         let page = match writer.leaf(&mut pool.metadata, bucket, true) {
             Ok(page) => page.expect("created"),
-            Err(Stop::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => {
+            Err(Stop::Missing(missing)) if pool.metadata.has_failed(missing.key) => {
                 let level = writer.leave_out(&mut pool.metadata, bucket);
                 update.lost = true;
                 // The pages below the lost one stay in use while its pointers are unknown.
                 let Missing { key, pointer, .. } = missing;
                 if level > 0 {
-                    pool.durable.discards.push(Discard { pointer, volume: NO_VOLUME, level });
+                    pool.durable.discards_mut().push(Discard { pointer, volume: NO_VOLUME, level });
                 } else {
                     pool.free_index_page(key.location);
                 }
@@ -278,10 +278,10 @@ fn build_batch(pool: &Pool) -> usize {
 
 /// Returns a page of summaries; `None`: it is absent or unreadable.
 fn summary_page(pool: &mut Pool, leaf: u64) -> Result<Option<PageId>, Stop> {
-    match lookup(&mut pool.metadata, Region::Metadata, pool.durable.roots[TreeId::Summaries as usize], leaf) {
+    match lookup(&mut pool.metadata, Region::Metadata, pool.durable.root(TreeId::Summaries), leaf) {
         Walk::Leaf(page) => Ok(Some(page)),
         Walk::Absent(_) => Ok(None),
-        Walk::Missing(missing) if pool.durable.failed_pages.contains(&missing.key) => Ok(None),
+        Walk::Missing(missing) if pool.metadata.has_failed(missing.key) => Ok(None),
         Walk::Missing(missing) => Err(Stop::Missing(missing)),
     }
 }

@@ -60,7 +60,7 @@ impl Checkpoint {
 
     /// Puts the entry of a block into its leaf, and returns the entry that was there.
     fn put_entry(&self, pool: &mut Pool, page: PageId, key: Key, entry: Entry) -> Entry {
-        assert_eq!(key.volume(), pool.durable.volumes[self.shared.volume_at].id);
+        assert_eq!(key.volume(), pool.durable.volumes()[self.shared.volume_at].id);
         let at = (key.lba() % pool.metadata.geometry().map_leaf_entries()) as usize * 8;
         let bytes = pool.metadata.pages_mut().bytes_mut(page);
         let before = Entry(u64_at(bytes, at));
@@ -69,7 +69,7 @@ impl Checkpoint {
     }
 
     pub(super) fn merge_maps(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        let Some(volume) = pool.durable.volumes.get(self.shared.volume_at) else { return Ok(Progress::Next) };
+        let Some(volume) = pool.durable.volumes().get(self.shared.volume_at) else { return Ok(Progress::Next) };
         let id = volume.id;
         let end = u64::from(id.0) + 1;
         let in_volume = |key: u64| key >> LBA_BITS < end;
@@ -85,15 +85,14 @@ impl Checkpoint {
         } else {
             let deleted = volume.deleted.is_some_and(|sequence| sequence <= self.upto);
             if let Some(root) = self.finish_writer(pool)? {
-                pool.durable.maps[self.shared.volume_at] = root;
+                pool.durable.volumes_mut().set_map(self.shared.volume_at, root);
             }
             if deleted {
-                if !pool.durable.maps[self.shared.volume_at].pointer.is_none() {
+                if !pool.durable.volumes().map(self.shared.volume_at).pointer.is_none() {
                     // An entry is mapped beyond the end of every possible volume.
                     return Err(Stop::Contradiction);
                 }
-                pool.durable.maps.remove(self.shared.volume_at);
-                let gone = pool.durable.volumes.remove(self.shared.volume_at);
+                let gone = pool.durable.volumes_mut().remove(self.shared.volume_at);
                 pool.orphan(&gone);
             } else {
                 self.shared.volume_at += 1;
@@ -105,7 +104,8 @@ impl Checkpoint {
     /// Prefetches the leaves that are written next.
     fn load_maps_ahead(&self, pool: &mut Pool) {
         let per_leaf = pool.metadata.geometry().map_leaf_entries();
-        let (volume, root) = (pool.durable.volumes[self.shared.volume_at].id, pool.durable.maps[self.shared.volume_at]);
+        let (volume, root) =
+            (pool.durable.volumes()[self.shared.volume_at].id, pool.durable.volumes().map(self.shared.volume_at));
         let leaves = self.leaves[self.next_leaf..].iter();
         let leaves = leaves.map(|leaf| leaf.first).take_while(|first| first.volume() == volume);
         let most = pool.load_ahead(&self.load);
@@ -116,12 +116,12 @@ impl Checkpoint {
     fn merge_leaf(&mut self, pool: &mut Pool) -> Result<(), Stop> {
         let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let Leaf { first, flushes } = self.leaves[self.next_leaf];
-        let root = pool.durable.maps[self.shared.volume_at];
+        let root = pool.durable.volumes().map(self.shared.volume_at);
         let writer = writer_of(self, Region::Metadata, root);
         let page = writer.leaf(&mut pool.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
-            let mut next = pool.durable.buffer.first_from(pool.durable.buffer.position(first));
+            let mut next = pool.durable.map_buffer().first_from(pool.durable.map_buffer().position(first));
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 let before = self.put_entry(pool, page, key, entry);
                 self.release(pool, key, before);
@@ -129,15 +129,18 @@ impl Checkpoint {
                     self.release(pool, key, before);
                 }
                 self.note_unchanged(pool, before, entry);
-                next = pool.durable.buffer.first_from(place + 1);
+                next = pool.durable.map_buffer().first_from(place + 1);
             }
         }
         while let Some(&(key, entry)) = self.points.get(self.point_at).filter(|(key, _)| key.0 < end) {
-            let buffered =
-                pool.durable.buffer.first_from(pool.durable.buffer.position(key)).filter(|&(_, found, _)| found == key);
+            let buffered = pool
+                .durable
+                .map_buffer()
+                .first_from(pool.durable.map_buffer().position(key))
+                .filter(|&(_, found, _)| found == key);
             if let (false, Some((place, _, before))) = (flushes, buffered) {
                 // The frozen delta overrides the removed mapping until it is gone.
-                pool.durable.buffer.remove(place);
+                pool.durable.map_buffer_mut().remove(place);
                 self.release(pool, key, before);
             }
             let before = self.put_entry(pool, page, key, entry);
@@ -156,7 +159,7 @@ impl Checkpoint {
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
-        let root = pool.durable.maps[self.shared.volume_at];
+        let root = pool.durable.volumes().map(self.shared.volume_at);
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
             let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.metadata, leaf, false)?;
@@ -174,11 +177,9 @@ impl Checkpoint {
             let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off);
             let volume = first.volume();
             let lost = usize::from(pool.mutant(Mutant::LostSubtree));
-            pool.durable.discards.extend(cut_off.drain(..).skip(lost).map(|(pointer, level)| Discard {
-                pointer,
-                volume,
-                level,
-            }));
+            for (pointer, level) in cut_off.drain(..).skip(lost) {
+                pool.durable.discards_mut().push(Discard { pointer, volume, level });
+            }
             self.cut_off = cut_off;
             self.clears[self.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
             result?;
@@ -196,13 +197,13 @@ impl Checkpoint {
         if self.discard_budget == 0 {
             return Ok(Progress::Next);
         }
-        let Some(&discard) = pool.durable.discards.last().filter(|_| pool.has_discards()) else {
+        let Some(discard) = pool.durable.discards().next() else {
             return Ok(Progress::Next);
         };
         if discard.volume == NO_VOLUME {
             pool.walk_disk_index(discard)?;
             self.discard_budget -= 1;
-            pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
+            pool.note_slots_freed();
             return Ok(Progress::More);
         }
         let Discard { pointer, volume, level } = discard;
@@ -212,14 +213,14 @@ impl Checkpoint {
         }
         let page = pool.metadata_page(pointer)?;
         self.discard_budget -= 1;
-        pool.durable.discards.pop();
-        pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
+        pool.durable.discards_mut().pop();
+        pool.note_slots_freed();
         let bytes = pool.metadata.pages().bytes(page);
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
                 if !pointer.is_none() && !pointer.is_lost() {
-                    pool.durable.discards.push(Discard { pointer, volume, level: level - 1 });
+                    pool.durable.discards_mut().push(Discard { pointer, volume, level: level - 1 });
                 }
             }
         } else {
@@ -227,10 +228,7 @@ impl Checkpoint {
             let before = self.shared.changes.len();
             self.shared.changes.extend(slots.map(|slot| (slot, -1)));
             let freed = (self.shared.changes.len() - before) as u64;
-            if let Ok(at) = pool.durable.volumes.binary_search_by_key(&volume, |volume| volume.id) {
-                let used = &mut pool.durable.volumes[at].logical_blocks_used;
-                *used = used.saturating_sub(freed);
-            } else {
+            if !pool.durable.volumes_mut().note_unmapped(volume, freed) {
                 pool.walked_orphans(freed);
             }
         }
@@ -259,10 +257,10 @@ impl Checkpoint {
     fn merge_count(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let Some(&(slot, _)) = self.shared.changes.get(self.shared.change_at) else {
             if let Some(root) = self.finish_writer(pool)? {
-                pool.durable.roots[TreeId::Counts as usize] = root;
+                pool.durable.set_root(TreeId::Counts, root);
             }
             if let Some(writer) = &mut self.space_writer {
-                pool.durable.roots[TreeId::SpaceMap as usize] = writer.finish(&mut pool.metadata)?;
+                pool.durable.set_root(TreeId::SpaceMap, writer.finish(&mut pool.metadata)?);
                 pool.stats.counters.pages_written.space_map += writer.written;
                 self.space_writer = None;
             }
@@ -274,7 +272,7 @@ impl Checkpoint {
             many += 1;
             net += i64::from(change);
         }
-        if !pool.durable.space.contains(slot) {
+        if !pool.durable.space().contains(slot) {
             // A leaf that passed its checksum names a slot that does not exist.
             return Err(Stop::Contradiction);
         }
@@ -303,7 +301,7 @@ impl Checkpoint {
             Some(page) => page,
             None => {
                 self.load_space_ahead(pool);
-                let root = pool.durable.roots[TreeId::SpaceMap as usize];
+                let root = pool.durable.root(TreeId::SpaceMap);
                 match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
@@ -319,7 +317,7 @@ impl Checkpoint {
         let per_leaf = pool.metadata.geometry().space_leaf_slots();
         let leaves = by_leaf(&self.shared.changes[self.shared.change_at..], per_leaf, |&(slot, _)| slot);
         let most = pool.load_ahead(&self.load);
-        pool.load_leaves_ahead(pool.durable.roots[TreeId::SpaceMap as usize], leaves.map(|(leaf, _)| leaf), most);
+        pool.load_leaves_ahead(pool.durable.root(TreeId::SpaceMap), leaves.map(|(leaf, _)| leaf), most);
     }
 
     /// Changes a slot's count and its state. Returns the new state; `None` if the tables contradict each other.
@@ -336,13 +334,13 @@ impl Checkpoint {
             SlotState::Shared => None,
         };
         let per_leaf = pool.metadata.geometry().space_leaf_slots();
-        let root = pool.durable.roots[TreeId::SpaceMap as usize];
+        let root = pool.durable.root(TreeId::SpaceMap);
         let writer = self.space_writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         let space_page = writer.leaf(&mut pool.metadata, slot.0 / per_leaf, true)?.expect("created");
         let mut new = known.map(|count| count + net);
         if new.is_none_or(|new| new > 1) {
             let per_leaf = pool.metadata.geometry().block() / 4;
-            let root = pool.durable.roots[TreeId::Counts as usize];
+            let root = pool.durable.root(TreeId::Counts);
             let writer = writer_of(self, Region::Metadata, root);
             let page = writer.leaf(&mut pool.metadata, slot.0 / per_leaf, true)?.expect("created");
             let bytes = pool.metadata.pages_mut().bytes_mut(page);
@@ -356,7 +354,7 @@ impl Checkpoint {
         }
         let after = match new.unwrap_or(0) {
             // Records of the active delta refer to the slot, or did: the merge of that delta settles it.
-            0 if pool.durable.delta.slots.contains_key(&slot) && !pool.mutant(Mutant::FreedWhileHeld) => {
+            0 if pool.durable.delta().slots().contains_key(&slot) && !pool.mutant(Mutant::FreedWhileHeld) => {
                 SlotState::Held
             }
             0 => SlotState::Free,
@@ -364,8 +362,8 @@ impl Checkpoint {
             2.. => SlotState::Shared,
             _ => return Ok(None),
         };
-        let new_here = pool.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh);
-        if new_here != (before == SlotState::Free) || pool.durable.space.merged(slot, before, after).is_none() {
+        let new_here = pool.durable.frozen().slots().get(&slot).is_some_and(|recent| recent.fresh);
+        if new_here != (before == SlotState::Free) || pool.durable.space_mut().merged(slot, before, after).is_none() {
             return Ok(None);
         }
         after.write(pool.metadata.pages_mut().bytes_mut(space_page), slot.0 % per_leaf);
@@ -374,13 +372,13 @@ impl Checkpoint {
             // find it new.
             SlotState::Free => {
                 if pool.mutant(Mutant::FreedAtMerge) {
-                    pool.durable.space.defer_free(slot, 0);
+                    pool.durable.space_mut().defer_free(slot, 0);
                 }
                 self.freed.push(slot);
             }
             SlotState::Held => {
-                self.held_by = pool.durable.journal.last();
-                pool.durable.journal.want_durable(self.held_by);
+                self.held_by = pool.durable.journal().last();
+                pool.durable.journal_mut().want_durable(self.held_by);
             }
             SlotState::Single | SlotState::Shared => {}
         }
@@ -392,12 +390,12 @@ impl Checkpoint {
         let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let Some(&first) = self.fresh.get(self.fresh_at) else {
             if let Some(root) = self.finish_writer(pool)? {
-                pool.durable.roots[TreeId::Summaries as usize] = root;
+                pool.durable.set_root(TreeId::Summaries, root);
             }
             return Ok(Progress::Next);
         };
         let leaf = first.0 / per_leaf;
-        let root = pool.durable.roots[TreeId::Summaries as usize];
+        let root = pool.durable.root(TreeId::Summaries);
         let count = self.fresh[self.fresh_at..].partition_point(|slot| slot.0 / per_leaf == leaf);
         // A leaf whose slots are all new is not read first.
         let page = if count as u64 == per_leaf {
@@ -415,7 +413,7 @@ impl Checkpoint {
         };
         let bytes = pool.metadata.pages_mut().bytes_mut(page);
         for &slot in &self.fresh[self.fresh_at..self.fresh_at + count] {
-            let recent = pool.durable.frozen.slots[&slot];
+            let recent = pool.durable.frozen().slots()[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
             put_u64(bytes, at + 16, recent.owner.0);
@@ -427,15 +425,21 @@ impl Checkpoint {
     /// Writes one changed leaf of a table that is held in memory.
     pub(super) fn write_table(&mut self, pool: &mut Pool, table: TreeId) -> Result<Progress, Stop> {
         let region = if table == TreeId::MetaMap { Region::MetaMap } else { Region::Metadata };
-        let root = pool.durable.roots[table as usize];
+        let root = pool.durable.root(table);
         let Some(leaf) = next_table_leaf(pool, table, self.leaf_at) else {
             if let Some(root) = self.finish_writer(pool)? {
-                pool.durable.roots[table as usize] = root;
+                pool.durable.set_root(table, root);
             }
             // Only now: leaves that a shorter list no longer fills have been emptied.
             match table {
-                TreeId::Discards => pool.durable.discard_leaves = discard_table_leaves(pool),
-                TreeId::Volumes => pool.durable.volume_leaves = volume_table_leaves(pool),
+                TreeId::Discards => {
+                    let leaves = discard_table_leaves(pool);
+                    pool.durable.discards_mut().set_leaves(leaves);
+                }
+                TreeId::Volumes => {
+                    let leaves = volume_table_leaves(pool);
+                    pool.durable.volumes_mut().set_leaves(leaves);
+                }
                 _ => {}
             }
             self.leaf_at = 0;
@@ -452,10 +456,10 @@ impl Checkpoint {
 
 fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
     match table {
-        TreeId::Containers => pool.durable.space.next_dirty_container_leaf(from),
+        TreeId::Containers => pool.durable.space().next_dirty_container_leaf(from),
         TreeId::MetaMap => pool.metadata.allocator().next_dirty_leaf(from),
-        TreeId::Volumes => (from < volume_table_leaves(pool).max(pool.durable.volume_leaves)).then_some(from),
-        TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discard_leaves)).then_some(from),
+        TreeId::Volumes => (from < volume_table_leaves(pool).max(pool.durable.volumes().leaves())).then_some(from),
+        TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discards().leaves())).then_some(from),
         TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
             unreachable!("merged, not written from memory")
         }
@@ -465,27 +469,27 @@ fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
 /// Returns the number of leaves that the volumes of the checkpoint in progress fill.
 fn volume_table_leaves(pool: &Pool) -> u64 {
     let volumes =
-        pool.durable.volumes.iter().filter(|volume| volume.since <= pool.checkpoint.checkpoints_done + 1).count()
+        pool.durable.volumes().iter().filter(|volume| volume.since <= pool.checkpoint.checkpoints_done + 1).count()
             as u64;
     volumes.div_ceil(pool.metadata.geometry().block() / VOLUME_BYTES)
 }
 
 /// Returns the number of leaves that the discard list fills.
 pub(super) fn discard_table_leaves(pool: &Pool) -> u64 {
-    pool.durable.discards.len().div_ceil(pool.metadata.geometry().block_size as usize / DISCARD_BYTES) as u64
+    pool.durable.discards().len().div_ceil(pool.metadata.geometry().block_size as usize / DISCARD_BYTES) as u64
 }
 
 fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
     let metadata = &mut pool.metadata;
     match table {
-        TreeId::Containers => pool.durable.space.write_container_leaf(leaf, metadata.pages_mut().bytes_mut(page)),
+        TreeId::Containers => pool.durable.space_mut().write_container_leaf(leaf, metadata.pages_mut().bytes_mut(page)),
         TreeId::MetaMap => metadata.write_allocator_leaf(leaf, page),
         TreeId::Volumes => {
             let bytes = metadata.pages_mut().bytes_mut(page);
             bytes.fill(0);
             let per_leaf = bytes.len() / VOLUME_BYTES as usize;
             // Volumes created after the checkpoint began are not part of it: the table does not change.
-            let known = pool.durable.volumes.iter().zip(&pool.durable.maps);
+            let known = pool.durable.volumes().with_maps();
             let known = known.filter(|(volume, _)| volume.since <= pool.checkpoint.checkpoints_done + 1);
             let here = known.skip(leaf as usize * per_leaf);
             for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
@@ -497,7 +501,7 @@ fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
             bytes.fill(0);
             let per_leaf = bytes.len() / DISCARD_BYTES;
             for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                if let Some(discard) = pool.durable.discards.get(leaf as usize * per_leaf + i) {
+                if let Some(discard) = pool.durable.discards().get(leaf as usize * per_leaf + i) {
                     discard.pointer.write(out, 0);
                     put_u16(out, 16, discard.volume.0);
                     out[18] = discard.level;

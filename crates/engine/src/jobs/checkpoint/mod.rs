@@ -216,11 +216,11 @@ impl Jobs {
     fn checkpoint_is_due(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
         let limit = pool.limits.delta_entries as usize;
         pool.wants_checkpoint()
-            || pool.durable.delta.len() >= limit / 2
-            || pool.durable.delta.space() < limit / 2
-            || pool.durable.delta.releases >= pool.limits.releases(pool.metadata.geometry()) / 2
-            || pool.durable.journal.is_half_full()
-            || pool.durable.journal.entries() >= 2 * limit as u64
+            || pool.durable.delta().len() >= limit / 2
+            || pool.durable.delta().space() < limit / 2
+            || pool.durable.delta().releases() >= pool.limits.releases(pool.metadata.geometry()) / 2
+            || pool.durable.journal().is_half_full()
+            || pool.durable.journal().entries() >= 2 * limit as u64
             || may_run_short(pool)
             || Jobs::discards_are_due(pool, load)
             || self.disk_index_is_due(pool, load) && Jobs::has_rested(pool, load)
@@ -229,7 +229,7 @@ impl Jobs {
     /// Returns true if a checkpoint is due only to walk subtrees that discards cut off, or will cut off when it merges them.
     #[inline]
     fn discards_are_due(pool: &Pool, load: &LoadSnapshot) -> bool {
-        let any = pool.has_discards() || pool.durable.delta.cuts > 0;
+        let any = pool.has_discards() || pool.durable.delta().cuts() > 0;
         let are_many = || pool.discards_to_walk() as u64 >= u64::from(pool.limits.discards) / 2;
         any && pool.state.phase() == Phase::Serving
             && !pool.has_much_pending()
@@ -310,7 +310,7 @@ impl Jobs {
                     checkpoint = self.begin_stage(pool, checkpoint);
                 }
                 Ok(Progress::Wait) | Err(Stop::NoPage) => break,
-                Err(Stop::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+                Err(Stop::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                     pool.metadata.load(missing, None);
                     break;
                 }
@@ -327,25 +327,20 @@ impl Jobs {
 
     /// Begins a checkpoint: everything up to the open record belongs to it.
     fn cut(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
-        if !pool.durable.journal.is_empty() && !pool.close_record(true) {
+        if !pool.durable.journal().is_empty() && !pool.close_record(true) {
             return;
         }
         pool.end_checkpoint_request();
-        pool.durable.failed_pages.clear();
+        pool.metadata.forget_failed();
         pool.write_inlined();
-        core::mem::swap(&mut pool.durable.delta, &mut pool.durable.frozen);
-        core::mem::swap(&mut pool.durable.reservation.active, &mut pool.durable.reservation.frozen);
-        assert!(pool.durable.delta.points.is_empty());
+        pool.durable.freeze();
         pool.note_counted();
-        pool.metadata.begin_epoch(pool.durable.superblock.epoch + 1);
-        for volume in &mut pool.durable.volumes {
-            volume.merged_size = volume.size;
-        }
+        pool.metadata.begin_epoch(pool.durable.superblock().epoch + 1);
         pool.review_space();
         pool.review_disk_index();
         let (promised, discard_budget) = pool.promise_pages(!pool.has_much_pending());
-        let upto = pool.durable.journal.sequence() - 1;
-        pool.durable.journal.want_durable(upto);
+        let upto = pool.durable.journal().sequence() - 1;
+        pool.durable.journal_mut().want_durable(upto);
         self.lend_checkpoint(
             pool,
             Box::new(Checkpoint {
@@ -357,14 +352,14 @@ impl Jobs {
                     ..CheckpointProgress::default()
                 },
                 load: LoadSnapshot::default(),
-                upto_checksum: pool.durable.journal.previous(),
-                position: pool.durable.journal.head(),
-                ring_blocks: pool.durable.journal.used(),
-                ring_entries: pool.durable.journal.entries(),
+                upto_checksum: pool.durable.journal().previous(),
+                position: pool.durable.journal().head(),
+                ring_blocks: pool.durable.journal().used(),
+                ring_entries: pool.durable.journal().entries(),
                 // Requests that still run may bring records that this checkpoint does not include.
                 clean: !load.requests_in_flight && load.only_closes,
-                clears: pool.durable.frozen.clears.iter().map(|(&start, &end)| (start, end)).collect(),
-                points: Vec::with_capacity(pool.durable.frozen.points.len()),
+                clears: pool.durable.frozen().clears().iter().map(|(&start, &end)| (start, end)).collect(),
+                points: Vec::with_capacity(pool.durable.frozen().points().len()),
                 collected: 0,
                 clear_at: 0,
                 point_at: 0,
@@ -392,7 +387,7 @@ impl Jobs {
                 index_space: 0,
                 index_taken_before: 0,
                 leaf_at: 0,
-                inlined: pool.durable.journal.inlined_writes(),
+                inlined: pool.durable.journal().inlined_writes(),
                 barrier: 0,
                 look: Look::default(),
                 grown: None,
@@ -413,13 +408,13 @@ impl Jobs {
             CheckpointStage::Sort => {
                 let changes = checkpoint.shared.changes.len();
                 checkpoint.unsorted.push(0..changes);
-                pool.note_changed_references(changes as u64);
+                pool.durable.note_changed_references(changes as u64);
             }
             CheckpointStage::Plan => checkpoint.begin_plan(pool),
             CheckpointStage::Owner => checkpoint.look = pool.look_at_owner(),
             CheckpointStage::Release => {
-                pool.durable.superblock = checkpoint.next.expect("the superblock was written");
-                pool.durable.journal.included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
+                pool.durable.set_superblock(checkpoint.next.expect("the superblock was written"));
+                pool.durable.journal_mut().included(checkpoint.upto, checkpoint.ring_blocks, checkpoint.ring_entries);
             }
             CheckpointStage::Reserve => {
                 // If the stage begins again, the part has been taken already.
@@ -532,7 +527,7 @@ impl Jobs {
                 let before_pages = checkpoint.stage == CheckpointStage::Sync && pool.mutant(Mutant::UnsyncedPages);
                 let before_superblock =
                     checkpoint.stage == CheckpointStage::Commit && pool.mutant(Mutant::UnsyncedSuperblock);
-                let done = pool.durable.journal.has_synced(checkpoint.barrier) || before_pages || before_superblock;
+                let done = pool.durable.journal().has_synced(checkpoint.barrier) || before_pages || before_superblock;
                 Ok(if done { Progress::Next } else { Progress::Wait })
             }
             CheckpointStage::Owner => Ok(if pool.is_ours(checkpoint.look) { Progress::Next } else { Progress::Wait }),
@@ -560,32 +555,31 @@ impl Jobs {
         }
         let geometry = checkpoint.grown.unwrap_or(*pool.metadata.geometry());
         let next = Superblock {
-            parameters: Parameters { geometry, ..pool.durable.superblock.parameters },
+            parameters: Parameters { geometry, ..pool.durable.superblock().parameters },
             epoch: pool.metadata.epoch(),
             included: checkpoint.upto,
             included_checksum: checkpoint.upto_checksum,
             journal_position: checkpoint.position,
-            proven: pool.durable.journal.durable(),
+            proven: pool.durable.journal().durable(),
             clean: checkpoint.clean,
-            data_used: pool.durable.space.data_used,
+            data_used: pool.durable.space().data_used(),
             reserved_containers: checkpoint.reserved,
             next_volume: pool
                 .durable
-                .volumes
+                .volumes()
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
-                .max(pool.durable.superblock.next_volume),
+                .max(pool.durable.superblock().next_volume),
             scrub: self.scrub.record,
             dedup: self.dedup().record(),
             disk_index: pool.hints.disk_index.record,
             flash: pool.flash_nonce(),
-            roots: pool.durable.roots,
-            ..pool.durable.superblock
+            roots: *pool.durable.roots(),
+            ..*pool.durable.superblock()
         };
         let next = pool.with_properties(next);
         pool.submit_superblock(&next, &[0, 1], Purpose::Superblock).ok_or(Stop::NoPage)?;
-        pool.durable.superblocks_in_flight = 2;
-        pool.durable.superblock_submitted = next.epoch;
+        pool.durable.begin_superblocks(next.epoch);
         checkpoint.superblocks = 2;
         pool.stats.counters.pages_written.others += 2;
         checkpoint.next = Some(next);
@@ -605,22 +599,16 @@ impl Jobs {
             pool.grow_to(grown);
         }
         pool.note_taken(&checkpoint.shared);
-        pool.durable.frozen.reset(pool.limits.delta_entries as usize);
+        pool.durable.end_merge(pool.limits.delta_entries as usize);
         pool.note_merged();
-        pool.durable.reservation.frozen.reset();
         pool.review_space();
         pool.checkpoint.checkpoints_done += 1;
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
             self.dedup_mut().leave(pool.state.now(), 0);
         }
-        if pool.durable.flush_is_stuck {
-            // Retried if this checkpoint has left more blocks free than the others that found no space; otherwise checkpoints would follow without
-            // end.
-            let free = pool.metadata.allocator().free();
-            pool.durable.flush_is_stuck = free <= pool.durable.free_when_stuck;
-            pool.durable.free_when_stuck = free.max(pool.durable.free_when_stuck);
-        }
+        let free = pool.metadata.allocator().free();
+        pool.durable.flush_mut().end_checkpoint(free);
         pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase() == Phase::Serving);
         pool.checkpoint.last_checkpoint = pool.state.now();
         self.reclaim(pool, repairs);
@@ -668,11 +656,11 @@ impl Checkpoint {
         let from = self.collected;
         self.collected += COLLECTED_AT_ONCE;
         let all = if self.stage == CheckpointStage::Points {
-            let points = pool.durable.frozen.points.iter().skip(from).take(COLLECTED_AT_ONCE);
+            let points = pool.durable.frozen().points().iter().skip(from).take(COLLECTED_AT_ONCE);
             self.points.extend(points.map(|(&key, &entry)| (key, entry)));
-            pool.durable.frozen.points.len()
+            pool.durable.frozen().points().len()
         } else {
-            for (&slot, recent) in pool.durable.frozen.slots.iter().skip(from).take(COLLECTED_AT_ONCE) {
+            for (&slot, recent) in pool.durable.frozen().slots().iter().skip(from).take(COLLECTED_AT_ONCE) {
                 match (recent.fresh, recent.refs) {
                     (true, 1..) => self.fresh.push(slot),
                     // A slot that this delta referred to for a while may be held: the merge checks that.
@@ -680,7 +668,7 @@ impl Checkpoint {
                     _ => {}
                 }
             }
-            pool.durable.frozen.slots.len()
+            pool.durable.frozen().slots().len()
         };
         if self.collected < all {
             return Progress::Pause;
@@ -692,17 +680,17 @@ impl Checkpoint {
     fn drain(&mut self, pool: &mut Pool) -> Progress {
         let records = self.upto.max(self.held_by);
         let inlined = self.inlined > 0 && !pool.mutant(Mutant::ForgottenInlined);
-        if pool.metadata.pages().writes() > 0 || inlined || pool.durable.journal.durable() < records {
+        if pool.metadata.pages().writes() > 0 || inlined || pool.durable.journal().durable() < records {
             return Progress::Wait;
         }
         self.grown = pool.take_growth();
-        self.reserved = pool.durable.space.reserved();
+        self.reserved = pool.durable.space().reserved();
         self.want_sync(pool);
         Progress::Next
     }
 
     fn want_sync(&mut self, pool: &mut Pool) {
-        self.barrier = pool.durable.journal.request_sync();
+        self.barrier = pool.durable.journal_mut().request_sync();
     }
 
     /// Gives back some pages and slots that the checkpoint has replaced; its superblock is durable in both places.
@@ -713,7 +701,7 @@ impl Checkpoint {
         let freed = self.freed.len().min(self.released + PENDING_FREE_AT_ONCE);
         if !pool.mutant(Mutant::FreedAtMerge) {
             for &slot in &self.freed[self.released..freed] {
-                pool.durable.space.defer_free(slot, self.upto);
+                pool.durable.space_mut().defer_free(slot, self.upto);
             }
         }
         self.released = freed;
@@ -733,5 +721,5 @@ impl Checkpoint {
 /// Returns true if slots may run out before overwritten ones are free again: a full pool has only the spare ones.
 fn may_run_short(pool: &Pool) -> bool {
     let spare = pool.metadata.geometry().spare_slots();
-    spare > 0 && pool.durable.delta.len() as u64 >= pool.durable.space.free().max(spare / 4)
+    spare > 0 && pool.durable.delta().len() as u64 >= pool.durable.space().free().max(spare / 4)
 }

@@ -67,17 +67,17 @@ impl Checkpoint {
     pub(super) fn drop_cleared(&mut self, pool: &mut Pool) -> Progress {
         let mut looked_at = 0;
         while let Some(&(start, end)) = self.clears.get(self.cleared_at) {
-            let place = self.cleared_place.unwrap_or_else(|| pool.durable.buffer.position(Key(start)));
-            let mut next = pool.durable.buffer.first_from(place);
+            let place = self.cleared_place.unwrap_or_else(|| pool.durable.map_buffer().position(Key(start)));
+            let mut next = pool.durable.map_buffer().first_from(place);
             while let Some((place, key, entry)) = next.filter(|&(_, key, _)| key.0 < end) {
                 if looked_at == AT_ONCE {
                     self.cleared_place = Some(place);
                     return Progress::Pause;
                 }
                 looked_at += 1;
-                pool.durable.buffer.remove(place);
+                pool.durable.map_buffer_mut().remove(place);
                 self.release(pool, key, entry);
-                next = pool.durable.buffer.first_from(place + 1);
+                next = pool.durable.map_buffer().first_from(place + 1);
             }
             self.cleared_place = None;
             self.cleared_at += 1;
@@ -89,14 +89,11 @@ impl Checkpoint {
     pub(super) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         self.shared.changes.push((slot, -1));
-        if let Ok(at) = pool.durable.volumes.binary_search_by_key(&key.volume(), |volume| volume.id) {
-            let used = &mut pool.durable.volumes[at].logical_blocks_used;
-            *used = used.saturating_sub(1);
-        }
+        pool.durable.volumes_mut().note_unmapped(key.volume(), 1);
     }
 
     pub(super) fn begin_plan(&mut self, pool: &Pool) {
-        let (buffered, new) = (pool.durable.buffer.len(), self.points.len());
+        let (buffered, new) = (pool.durable.map_buffer().len(), self.points.len());
         let flushes = buffered + new > buffered_at_most(pool) || flushes_all(pool) && buffered > 0;
         let counts = 2 * pool.metadata.geometry().map_leaf_entries() as usize + 1;
         let is_off = pool.limits.map_buffer == 0;
@@ -123,7 +120,7 @@ impl Checkpoint {
     fn next_group(&mut self, pool: &Pool) -> Option<(Key, usize, usize)> {
         let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let Checkpoint { plan, points, .. } = self;
-        let mut buffered = plan.place.and_then(|place| pool.durable.buffer.first_from(place));
+        let mut buffered = plan.place.and_then(|place| pool.durable.map_buffer().first_from(place));
         let new = points.get(plan.point_at).map(|&(key, _)| key);
         let next = new.into_iter().chain(buffered.map(|(_, key, _)| key)).min()?;
         let first = leaf_of(next, per_leaf);
@@ -134,18 +131,19 @@ impl Checkpoint {
         while let Some((place, ..)) = buffered.filter(|&(_, key, _)| is_here(key)) {
             old += 1;
             plan.place = Some(place + 1);
-            buffered = pool.durable.buffer.first_from(place + 1);
+            buffered = pool.durable.map_buffer().first_from(place + 1);
         }
         Some((first, new, old))
     }
 
     fn end_plan(&mut self, pool: &mut Pool) {
         self.promise_planned(pool);
-        let releases = if self.plan.place.is_some() { pool.limits.flushed().min(pool.durable.buffer.len()) } else { 0 };
+        let releases =
+            if self.plan.place.is_some() { pool.limits.flushed().min(pool.durable.map_buffer().len()) } else { 0 };
         self.shared.changes.reserve_exact(2 * self.points.len() + releases);
         if self.plan.place.is_some() {
             // Waiters for slots see the slots that this frees.
-            pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
+            pool.note_slots_freed();
         }
     }
 
@@ -155,7 +153,7 @@ impl Checkpoint {
             let Some(&(key, entry)) = self.points.get(self.point_at).filter(|(key, _)| *key < end) else {
                 break;
             };
-            if let Some(before) = pool.durable.buffer.get(key) {
+            if let Some(before) = pool.durable.map_buffer().get(key) {
                 self.release(pool, key, before);
                 self.note_unchanged(pool, before, entry);
             }
@@ -172,17 +170,17 @@ impl Checkpoint {
     pub(super) fn refer(&mut self, pool: &mut Pool, entry: Entry) {
         let forgets = pool.mutant(Mutant::ForgottenReference);
         if let Some(slot) = entry.slot() {
-            if !forgets || pool.durable.frozen.slots.get(&slot).is_some_and(|recent| recent.fresh) {
+            if !forgets || pool.durable.frozen().slots().get(&slot).is_some_and(|recent| recent.fresh) {
                 self.shared.changes.push((slot, 1));
             }
-            pool.durable.volumes[self.shared.volume_at].logical_blocks_used += 1;
+            pool.durable.volumes_mut().note_mapped(self.shared.volume_at);
         }
     }
 
     /// Counts a block that is mapped to the slot that it already maps to: it was written with unchanged content.
     pub(super) fn note_unchanged(&self, pool: &mut Pool, before: Entry, entry: Entry) {
         if before == entry && entry.slot().is_some() {
-            pool.durable.volumes[self.shared.volume_at].writes.unchanged_blocks += 1;
+            pool.durable.volumes_mut().count_unchanged(self.shared.volume_at);
             pool.stats.writes.unchanged_blocks += 1;
         }
     }
@@ -190,47 +188,46 @@ impl Checkpoint {
     /// Brings the buffer up to date, in one step.
     pub(super) fn step_buffer(&mut self, pool: &mut Pool) -> Progress {
         let kept = &self.points[..self.kept];
-        let touched = !kept.is_empty() || !pool.durable.buffer.is_empty() || pool.durable.buffer.capacity() > 0;
+        let touched =
+            !kept.is_empty() || !pool.durable.map_buffer().is_empty() || pool.durable.map_buffer().capacity() > 0;
         if !touched {
-            pool.durable.want_flush = false;
+            pool.durable.flush_mut().end_pass(false);
             return Progress::Next;
         }
         let usual = pool.limits.buffered_places();
         if !self.buffer_fits {
             // A removed mapping keeps its place until the pass leaves it out.
-            let needed = pool.durable.buffer.used() + kept.len();
-            if needed > pool.durable.buffer.capacity() {
-                pool.durable.buffer.fit(needed.max(usual));
+            let needed = pool.durable.map_buffer().used() + kept.len();
+            if needed > pool.durable.map_buffer().capacity() {
+                pool.durable.map_buffer_mut().fit(needed.max(usual));
             }
             self.buffer_fits = true;
         }
         let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let most_removed = kept.len() + AT_ONCE;
-        if pool.durable.buffer.step(&mut self.pass, kept, &self.leaves, per_leaf, most_removed) {
+        if pool.durable.map_buffer_mut().step(&mut self.pass, kept, &self.leaves, per_leaf, most_removed) {
             return Progress::Pause;
         }
-        pool.durable.buffer.fit(usual.max(pool.durable.buffer.len()));
+        let len = pool.durable.map_buffer().len();
+        pool.durable.map_buffer_mut().fit(usual.max(len));
         if let Some(stays) = self.plan.stays.take() {
-            match self.plan.place {
-                Some(_) => pool.durable.reservation.buffered = *stays,
-                None => pool.durable.reservation.buffered.add(&stays),
-            }
+            pool.durable.set_buffered_paths(*stays, self.plan.place.is_some());
         }
         if pool.mutant(Mutant::StaleLog) {
             self.pass.removed.clear();
             self.pass.anew = false;
         }
-        let (len, added) = (pool.durable.buffer.len() as u64, (self.kept + self.pass.removed.len()) as u64);
+        let (len, added) = (pool.durable.map_buffer().len() as u64, (self.kept + self.pass.removed.len()) as u64);
         let page = pool.records_per_leaf();
-        self.pass.anew |= pool.durable.buffer.logged + added > len + len / 2 + page;
-        pool.durable.want_flush &= len > 0;
+        self.pass.anew |= pool.durable.map_buffer().logged() + added > len + len / 2 + page;
+        pool.durable.flush_mut().end_pass(len > 0);
         Progress::Next
     }
 
     /// Writes a leaf of the log.
     pub(super) fn write_log(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let per_leaf = pool.records_per_leaf();
-        let (len, logged) = (pool.durable.buffer.len() as u64, pool.durable.buffer.logged);
+        let (len, logged) = (pool.durable.map_buffer().len() as u64, pool.durable.map_buffer().logged());
         let added = (self.kept + self.pass.removed.len()) as u64;
         let (first, end) = match self.pass.anew {
             true => (0, len.max(logged).div_ceil(per_leaf)),
@@ -238,19 +235,19 @@ impl Checkpoint {
             false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
         };
         let leaf = self.leaf_at.max(first);
-        let root = pool.durable.roots[TreeId::MapBuffer as usize];
+        let root = pool.durable.root(TreeId::MapBuffer);
         if leaf >= end {
             if let Some(root) = self.finish_writer(pool)? {
-                pool.durable.roots[TreeId::MapBuffer as usize] = root;
+                pool.durable.set_root(TreeId::MapBuffer, root);
             }
-            pool.durable.buffer.logged = if self.pass.anew { len } else { logged + added };
+            pool.durable.map_buffer_mut().set_logged(if self.pass.anew { len } else { logged + added });
             self.leaf_at = 0;
             return Ok(Progress::Next);
         }
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         if self.pass.anew {
             let page = writer.blank(&mut pool.metadata, leaf)?;
-            pool.durable.buffer.write_sorted(leaf * per_leaf, pool.metadata.pages_mut().bytes_mut(page));
+            pool.durable.map_buffer().write_sorted(leaf * per_leaf, pool.metadata.pages_mut().bytes_mut(page));
         } else {
             let page = writer.leaf(&mut pool.metadata, leaf, true)?.expect("created");
             let bytes = pool.metadata.pages_mut().bytes_mut(page);
@@ -294,7 +291,7 @@ impl Checkpoint {
             }
             if is_full || new >= plan.many {
                 let end = Key(first.0 + pool.metadata.geometry().map_leaf_entries());
-                let old = if plan.place.is_some() { old } else { pool.durable.buffer.count(first, end) };
+                let old = if plan.place.is_some() { old } else { pool.durable.map_buffer().count(first, end) };
                 let flushes = is_full || old <= plan.along;
                 plan.along -= if flushes && !is_full { old } else { 0 };
                 self.leaves.push(Leaf { first, flushes });
@@ -331,10 +328,7 @@ impl Checkpoint {
                 break;
             }
         }
-        pool.durable.flush_is_stuck = flushed == 0 && wanted > 0;
-        if !pool.durable.flush_is_stuck {
-            pool.durable.free_when_stuck = 0;
-        }
+        pool.durable.flush_mut().note_plan(flushed == 0 && wanted > 0);
         if plan.total - flushed > most {
             // There is no space for the new mappings.
             plan.many = 1;
@@ -346,12 +340,12 @@ impl Checkpoint {
 /// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
 /// slots, the number is smaller.
 fn buffered_at_most(pool: &Pool) -> usize {
-    (pool.limits.map_buffer as usize).min(pool.durable.space.free() as usize / 2)
+    (pool.limits.map_buffer as usize).min(pool.durable.space().free() as usize / 2)
 }
 
 /// Returns true if a checkpoint is to flush as much as it can.
 fn flushes_all(pool: &Pool) -> bool {
-    pool.durable.want_flush || pool.durable.buffer.len() > pool.limits.map_buffer as usize
+    pool.durable.flush().is_wanted() || pool.durable.map_buffer().len() > pool.limits.map_buffer as usize
 }
 
 /// Returns the first block of the leaf of a block.

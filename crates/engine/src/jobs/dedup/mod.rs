@@ -460,8 +460,8 @@ impl Dedup {
             Source::SpillSpace => self.load_from(pool, first),
             source => {
                 self.catch_up.begin_range(pool, first);
-                self.wraps = pool.durable.space.wraps();
-                self.range.go_on(first, pool.durable.space.data_used, Self::space(pool));
+                self.wraps = pool.durable.space().wraps();
+                self.range.go_on(first, pool.durable.space().data_used(), Self::space(pool));
                 self.at = if matches!(source, Source::Gather) { PassStage::Gather(0) } else { PassStage::Scan(0) };
             }
         }
@@ -501,7 +501,7 @@ impl Dedup {
                     && self.take_in(&record)
                 {
                     // Writes that were stored without a duplicate lookup have not entered their digests into the index.
-                    pool.hints.index.offer(pool.sharing_digest(digest), slot, pool.durable.space.generation(slot));
+                    pool.hints.index.offer(pool.sharing_digest(digest), slot, pool.durable.space().generation(slot));
                 }
             })?;
             self.at = PassStage::Scan(leaf);
@@ -623,7 +623,7 @@ impl Dedup {
         self.missed_seen = self.missed_before;
         self.rest(pool);
         // The freed slots come with the next checkpoints.
-        pool.durable.slots_freed_in = pool.checkpoint.checkpoints_done + 1;
+        pool.note_slots_freed();
         pool.request_checkpoint();
         pool.wake();
     }
@@ -657,7 +657,7 @@ impl Job for Dedup {
 
     /// Gives up the spill space if it is reclaimed. Gives up slots held for comparison if writes wait for space: the pass waits until then.
     fn advance(&mut self, work: &mut JobContext<'_>) {
-        if work.pool.durable.space.is_spill_reclaimed() && self.spill.is_on() {
+        if work.pool.durable.space().is_spill_reclaimed() && self.spill.is_on() {
             self.lose_spill(work.pool);
         }
         if work.load.writes_blocked && !self.is_awaited && self.verify.holds_any() {
@@ -687,7 +687,7 @@ impl Job for Dedup {
         self.looked_at += 1 + self.beside as u64;
         match went {
             Ok(()) | Err(ChangesStop::Waits) => {}
-            Err(ChangesStop::Missing(missing)) if work.pool.durable.failed_pages.contains(&missing.key) => self.skip(),
+            Err(ChangesStop::Missing(missing)) if work.pool.metadata.has_failed(missing.key) => self.skip(),
             Err(ChangesStop::Missing(missing)) => {
                 self.waiting = Some(missing.key);
                 work.pool.metadata.load(missing, None);

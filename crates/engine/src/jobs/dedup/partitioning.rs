@@ -119,7 +119,7 @@ impl Record {
     ) -> Option<Record> {
         let takes_no_part = !may_share(pool, owner);
         let is_wanted = !takes_no_part || is_behind && pool.copied_from(owner).is_none();
-        let (is_shared, generation) = (state == SlotState::Shared, pool.durable.space.generation(slot));
+        let (is_shared, generation) = (state == SlotState::Shared, pool.durable.space().generation(slot));
         (state.is_used() && is_wanted && !repairs.is_lost(slot, digest))
             .then_some(Record { found: FoundSlot { slot, digest, owner, is_shared, generation }, takes_no_part })
     }
@@ -153,13 +153,13 @@ impl Dedup {
     fn plan(&self, pool: &Pool, first: u64) -> Option<PartitioningPlan> {
         let geometry = pool.metadata.geometry();
         let space = Self::space(pool);
-        let range = Range::new(first, pool.durable.space.data_used, space);
+        let range = Range::new(first, pool.durable.space().data_used(), space);
         let width = range.end - range.first;
         let most = (space as u64 * BYTES_PER_CONTENT / geometry.block()).max(LEAST_RANGES);
-        let containers = pool.durable.space.lendable().saturating_sub(Self::left_empty(pool));
+        let containers = pool.durable.space().lendable().saturating_sub(Self::left_empty(pool));
         let pages = u64::from(containers) * u64::from(geometry.slots_per_container);
         // Each partition has a partly filled page. One sixteenth more is for partitions that exceed their share.
-        let blocks = |places: u64| ((u128::from(pool.durable.space.data_used) * u128::from(places)) >> 32) as u64;
+        let blocks = |places: u64| ((u128::from(pool.durable.space().data_used()) * u128::from(places)) >> 32) as u64;
         let pages_of = |blocks: u64, per_page: usize| (blocks * 17 / 16).div_ceil(per_page as u64);
         let block = geometry.block() as usize;
         let duplicates = pages_of(blocks(width.max((PLACES - first) / most)), DuplicateSlot::per_page(block));
@@ -172,7 +172,7 @@ impl Dedup {
             places -= (places / 16).max(1);
         }
         let partitions = places.div_ceil(width);
-        let of_blocks = (pool.durable.space.data_used / Self::at_once(pool) as u64).clamp(1, most) as usize;
+        let of_blocks = (pool.durable.space().data_used() / Self::at_once(pool) as u64).clamp(1, most) as usize;
         let plan = PartitioningPlan { end: first + places, partitions: partitions.min(most) as usize, of_blocks };
         // Containers that can be reserved may make it wider.
         let may_be_wider = || (PLACES - first).div_ceil(width) >= LEAST_RANGES && pool.may_reserve();
@@ -241,7 +241,11 @@ impl Dedup {
                     spill.push(&record);
                     if !record.takes_no_part {
                         // As in a scan: later the slot may hold another content.
-                        pool.hints.index.offer(pool.sharing_digest(digest), slot, pool.durable.space.generation(slot));
+                        pool.hints.index.offer(
+                            pool.sharing_digest(digest),
+                            slot,
+                            pool.durable.space().generation(slot),
+                        );
                     }
                 }
             })?;
@@ -252,7 +256,7 @@ impl Dedup {
 
     /// Begins to read the next range from the spill space.
     pub(super) fn load_from(&mut self, pool: &mut Pool, first: u64) {
-        self.range.go_on(first, pool.durable.space.data_used, Self::space(pool));
+        self.range.go_on(first, pool.durable.space().data_used(), Self::space(pool));
         if let Some(end) = self.spill.end_from(first) {
             // A range with too many contents gets narrower automatically.
             let twice = 2 * (self.range.end - first);

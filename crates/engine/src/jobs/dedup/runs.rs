@@ -123,7 +123,7 @@ impl Around<'_> {
         let from = Slot(self.from.0 - (self.key.0 - first.0));
         let run = RemappedRun { first, from, to: self.target(from), digests: digests.into(), repeats: false };
         let lookups: Vec<Lookup> = run.blocks().map(|(_, slot, _)| Lookup::Known(slot.0)).collect();
-        let policy = self.pool.policy_of(&self.pool.durable.volumes[self.volume]);
+        let policy = self.pool.policy_of(&self.pool.durable.volumes()[self.volume]);
         // Where a run overlaps its target, its target slots would be given up.
         let overlaps = self.to.0.abs_diff(self.from.0) < looked as u64;
         if overlaps || !policy.shares_run(&lookups) {
@@ -149,7 +149,7 @@ impl Around<'_> {
             }
         }
         let lookups = vec![Lookup::Known(self.to.0); count];
-        let policy = self.pool.policy_of(&self.pool.durable.volumes[self.volume]);
+        let policy = self.pool.policy_of(&self.pool.durable.volumes()[self.volume]);
         if count == 1 || !policy.shares_run(&lookups) {
             return Ok((None, count));
         }
@@ -167,7 +167,7 @@ impl Around<'_> {
         let step = |number: u64| if forward { number.checked_add(1) } else { number.checked_sub(1) };
         let slot = Slot(self.from.0.wrapping_add(at.0).wrapping_sub(self.key.0));
         let (Some(key), Some(slot)) = (step(at.0).map(Key), step(slot.0).map(Slot)) else { return Ok(None) };
-        let space = &self.pool.durable.space;
+        let space = self.pool.durable.space();
         if key.volume() != self.key.volume()
             || key.lba() / WINDOW != self.key.lba() / WINDOW
             || !space.contains(slot)
@@ -177,7 +177,7 @@ impl Around<'_> {
         }
         match self.pool.resolve_after(self.volume, key, last) {
             Ok(entry) => Ok((entry.slot() == Some(slot)).then_some((key, slot, entry.check()))),
-            Err(Unresolved::Missing(missing)) if !self.pool.durable.failed_pages.contains(&missing.key) => Err(missing),
+            Err(Unresolved::Missing(missing)) if !self.pool.metadata.has_failed(missing.key) => Err(missing),
             Err(_) => Ok(None),
         }
     }
@@ -185,7 +185,7 @@ impl Around<'_> {
     /// Returns the digest of a slot of the run, if the target slot holds the same content and may be shared.
     fn held_at_both(&mut self, from: Slot, check: u32) -> Result<Option<Digest>, Missing> {
         let to = self.target(from);
-        let space = &self.pool.durable.space;
+        let space = self.pool.durable.space();
         if !space.contains(to) || space.container_of(to) != space.container_of(self.to) {
             return Ok(None);
         }

@@ -92,7 +92,7 @@ impl Dedup {
         let holds = holds_since(pool, slot, digest, None)?;
         if holds {
             self.replaced.insert(gone, slot);
-            self.range.canonical_at(digest, slot, pool.durable.space.generation(slot));
+            self.range.canonical_at(digest, slot, pool.durable.space().generation(slot));
         }
         Ok(holds)
     }
@@ -114,7 +114,7 @@ impl Dedup {
             };
             let FoundSlot { slot, digest, owner, is_shared, generation } = found;
             let canonical = self.canonical(before);
-            let seen = match self.wraps == pool.durable.space.wraps() {
+            let seen = match self.wraps == pool.durable.space().wraps() {
                 true => SeenGenerations {
                     duplicate: Some(generation),
                     canonical: (canonical == before).then_some(canonical_generation),
@@ -191,7 +191,7 @@ impl Dedup {
             Ok(entry) if entry == Entry::whole(duplicate, digest) => {}
             Ok(_) if pool.mutant(Mutant::BlindShare) => {}
             Ok(_) | Err(Unresolved::Damaged) => return Ok(ShareResult::NotThere),
-            Err(Unresolved::Missing(missing)) if pool.durable.failed_pages.contains(&missing.key) => {
+            Err(Unresolved::Missing(missing)) if pool.metadata.has_failed(missing.key) => {
                 return Ok(ShareResult::NotThere);
             }
             Err(Unresolved::Missing(missing)) => return Err(missing.into()),
@@ -268,9 +268,7 @@ impl Dedup {
     fn are_proven(&mut self, pool: &mut Pool, repairs: &Repairs, run: &RemappedRun) -> Result<bool, ChangesStop> {
         // Contents that are not on the device yet are in memory, or in the journal.
         let needs_proof = |dedup: &Dedup, pool: &Pool, (_, kept, digest): Pair| {
-            !dedup.proven.has(pool, kept, digest)
-                && !pool.memory.dirty.contains_key(&kept)
-                && !pool.durable.is_in_journal(kept)
+            !dedup.proven.has(pool, kept, digest) && !pool.memory.is_dirty(kept) && !pool.durable.is_in_journal(kept)
         };
         let most = Dedup::batch(pool).max(LEAST_PROVEN);
         let mut unknown = Vec::new();
@@ -331,7 +329,7 @@ impl Dedup {
         }
         // Contents that are not on the device yet, or may change there, cannot be compared.
         let is_moving = |slot: &Slot| {
-            pool.memory.dirty.contains_key(slot) || pool.durable.is_in_journal(*slot) || repairs.is_repairing(*slot)
+            pool.memory.is_dirty(*slot) || pool.durable.is_in_journal(*slot) || repairs.is_repairing(*slot)
         };
         let is_at_rest = |(one, other, _): &Pair| !is_moving(one) && !is_moving(other);
         if !run.pairs().all(|pair| is_at_rest(&pair)) {
@@ -356,9 +354,9 @@ impl Dedup {
 /// Returns true if a slot still holds a content that it held when its container had this generation. If the generation is unchanged, the summary
 /// is not read.
 fn holds_since(pool: &mut Pool, slot: Slot, digest: Digest, generation: Option<u16>) -> Result<bool, Missing> {
-    let is_same = pool.durable.space.contains(slot)
+    let is_same = pool.durable.space().contains(slot)
         && generation
-            .is_some_and(|seen| pool.durable.space.generation(slot) == seen || pool.mutant(Mutant::OldGeneration));
+            .is_some_and(|seen| pool.durable.space().generation(slot) == seen || pool.mutant(Mutant::OldGeneration));
     if is_same && pool.recent(slot).is_none() {
         return Ok(pool.slot_state(slot)?.is_used());
     }
@@ -368,7 +366,7 @@ fn holds_since(pool: &mut Pool, slot: Slot, digest: Digest, generation: Option<u
 /// Returns true if a pass may share a block's content: its volume is not hidden, not read only, and not of the policy `native`.
 pub(super) fn may_share(pool: &Pool, owner: Key) -> bool {
     let Some(at) = pool.volume_index(owner.volume()) else { return true };
-    let volume = &pool.durable.volumes[at];
+    let volume = &pool.durable.volumes()[at];
     if volume.keeps.is_some() {
         return pool.mutant(Mutant::CopyForData);
     }
@@ -377,6 +375,6 @@ pub(super) fn may_share(pool: &Pool, owner: Key) -> bool {
 
 /// Returns true if a pass must not split a run of this volume.
 fn keeps_runs(pool: &Pool, volume: usize) -> bool {
-    let volume = &pool.durable.volumes[volume];
+    let volume = &pool.durable.volumes()[volume];
     volume.properties.keep_runs().keeps(pool.policy_of(volume))
 }

@@ -55,7 +55,7 @@ impl Spares {
     fn new(pool: &Pool, count: usize, base: usize) -> Spares {
         let block = pool.metadata.geometry().block();
         let mut sizes: Vec<(Key, u64)> =
-            pool.durable.volumes.iter().map(|volume| (Key::new(volume.id, 0), volume.size.div_ceil(block))).collect();
+            pool.durable.volumes().iter().map(|volume| (Key::new(volume.id, 0), volume.size.div_ceil(block))).collect();
         sizes.sort_unstable();
         let mut blocks = 0;
         for (_, size) in &mut sizes {
@@ -246,7 +246,7 @@ impl SpillSpace {
         let duplicates = partitioning.duplicates.count + (pages * Record::per_page(block)) as u64;
         let end = u64::from(partitioning.duplicates.first.unwrap_or(partitioning.next))
             + duplicates.div_ceil(DuplicateSlot::per_page(block) as u64);
-        let containers = self.containers.len() as u64 + u64::from(pool.durable.space.lendable().saturating_sub(left));
+        let containers = self.containers.len() as u64 + u64::from(pool.durable.space().lendable().saturating_sub(left));
         end <= containers * u64::from(pool.metadata.geometry().slots_per_container)
     }
 
@@ -289,7 +289,7 @@ impl SpillSpace {
         {
             let first = partitioning.next;
             if first as usize == self.containers.len() * per_container as usize {
-                let Some(container) = pool.durable.space.take_spill_container() else {
+                let Some(container) = pool.durable.space_mut().take_spill_container() else {
                     partitioning.has_failed = true;
                     return;
                 };
@@ -339,7 +339,7 @@ impl SpillSpace {
 
     fn slot(&self, pool: &Pool, place: u32) -> Slot {
         let per_container = pool.metadata.geometry().slots_per_container;
-        let slots = pool.durable.space.slots_of(self.containers[(place / per_container) as usize]);
+        let slots = pool.durable.space().slots_of(self.containers[(place / per_container) as usize]);
         Slot(slots.start + u64::from(place % per_container))
     }
 
@@ -485,7 +485,7 @@ impl SpillSpace {
             return;
         }
         for container in core::mem::take(&mut self.containers) {
-            pool.durable.space.end_spill(container);
+            pool.durable.space_mut().end_spill(container);
         }
         pool.wake();
     }

@@ -43,7 +43,7 @@ pub(super) struct Proven {
 
 impl Proven {
     pub fn has(&self, pool: &Pool, slot: Slot, digest: Digest) -> bool {
-        self.slots.get(&slot) == Some(&(digest, pool.durable.space.generation(slot)))
+        self.slots.get(&slot) == Some(&(digest, pool.durable.space().generation(slot)))
     }
 
     /// Remembers a slot. At `most` known slots, forgets all of them; they are read again on demand.
@@ -51,7 +51,7 @@ impl Proven {
         if self.slots.len() >= most {
             self.slots.clear();
         }
-        self.slots.insert(slot, (digest, pool.durable.space.generation(slot)));
+        self.slots.insert(slot, (digest, pool.durable.space().generation(slot)));
     }
 
     pub fn memory(&self) -> u64 {
@@ -152,7 +152,7 @@ impl Verify {
             let Some(first) = pool.any_buffer() else { break };
             let second = if needed > 1 { pool.any_buffer() } else { None };
             if needed > 1 && second.is_none() {
-                pool.memory.buffers.release(first);
+                pool.memory.buffers_mut().release(first);
                 break;
             }
             reads.push(PairRead { pair, first, second, is_equal: true });
@@ -222,7 +222,7 @@ impl Verify {
         for PairRead { pair: (one, other, digest), first, second, is_equal } in
             self.batch.take().into_iter().flat_map(|batch| batch.reads)
         {
-            [Some(first), second].into_iter().flatten().for_each(|buffer| pool.memory.buffers.release(buffer));
+            [Some(first), second].into_iter().flatten().for_each(|buffer| pool.memory.buffers_mut().release(buffer));
             if !self.is_over {
                 self.verdicts.insert((one, other), (digest, is_equal));
             }

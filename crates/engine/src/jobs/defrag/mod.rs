@@ -171,7 +171,7 @@ impl Job for Defrag {
             return;
         }
         // The target slots are those that were freed last.
-        self.has_settled |= pool.durable.delta.is_empty() && pool.durable.space.pending().is_empty();
+        self.has_settled |= pool.durable.delta().is_empty() && pool.durable.space().pending().is_empty();
         if self.has_settled || !load.is_idle {
             self.gather(pool, repairs, load);
         }
@@ -204,7 +204,7 @@ impl Defrag {
     /// Collects a batch, from as many regions as it takes, and begins to move it.
     fn gather(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
         // A block that is copied from the cache takes two buffers.
-        let (free, cached) = (pool.memory.buffers.free(), pool.memory.cache.len());
+        let (free, cached) = (pool.memory.buffers().free(), pool.memory.cache().len());
         let most = Mover::most(pool).min(free.max((free + cached) / 2));
         if most == 0 {
             return;
@@ -292,14 +292,14 @@ impl Defrag {
                     // A batch has one empty container.
                     Plan::Move if !blocks.is_empty() => return Ok(RegionLook::Moves { more: true, some_wait: false }),
                     Plan::Move => {
-                        let Some(empty) = pool.durable.space.empty_container() else {
+                        let Some(empty) = pool.durable.space_mut().empty_container() else {
                             return if pool.ask_for_fresh() {
                                 Err(MoveStop::Waits)
                             } else {
                                 Ok(RegionLook::Aside(row))
                             };
                         };
-                        pool.durable.space.slots_of(empty).start as i64
+                        pool.durable.space().slots_of(empty).start as i64
                     }
                 }
             }
@@ -347,7 +347,7 @@ impl Defrag {
     /// Examines a region: its blocks that have slots, and their map entries.
     fn look_at(&mut self, pool: &mut Pool, repairs: &Repairs, first: Key) -> Result<(), MoveStop> {
         let volume = pool.volume_index(first.volume()).ok_or(MoveStop::GivenUp)?;
-        let end = pool.durable.volumes[volume].size.div_ceil(pool.metadata.geometry().block());
+        let end = pool.durable.volumes()[volume].size.div_ceil(pool.metadata.geometry().block());
         let blocks = pool.regions().blocks().min(end.saturating_sub(first.lba()));
         let Memory { region, seen, .. } = &mut self.memory;
         region.clear();
@@ -365,7 +365,7 @@ impl Defrag {
             let Some(slot) = entry.slot() else { continue };
             // Blocks that a relocation plan has put in order stay there.
             let is_alone =
-                !pool.durable.space.is_planned(slot) && missing.or(is_alone(pool, repairs, slot)) == Some(true);
+                !pool.durable.space().is_planned(slot) && missing.or(is_alone(pool, repairs, slot)) == Some(true);
             region.push(Lies { place, slot, is_alone });
             seen.push(entry);
         }
@@ -377,10 +377,10 @@ impl Defrag {
 /// and the allowance is enough for the region and for emptying another container afterwards. Shared blocks would stay behind.
 fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missings) -> bool {
     let most = region.len() / LOST_PART;
-    let can_go = pool.may_move() >= pool.durable.space.free() + 2 * region.len() as u64
+    let can_go = pool.may_move() >= pool.durable.space().free() + 2 * region.len() as u64
         && region.iter().filter(|block| !block.is_alone).count() <= most;
     let mut lost = |(_, to)| {
-        let is_there = pool.durable.space.contains(to);
+        let is_there = pool.durable.space().contains(to);
         !is_there || missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free)
     };
     can_go && plan::displaced(region, target).filter(|&place| lost(place)).count() > most
@@ -388,7 +388,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missi
 
 /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
 fn settle_some_time(pool: &mut Pool) {
-    if !pool.durable.delta.is_empty() && pool.state.now() >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
+    if !pool.durable.delta().is_empty() && pool.state.now() >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
         pool.request_checkpoint_and_wake();
     }
 }

@@ -76,7 +76,7 @@ impl Relocate {
                     break;
                 }
                 Ok(found) => found,
-                Err(page) if pool.durable.failed_pages.contains(&page.key) => PlannedSlot::Unreadable,
+                Err(page) if pool.metadata.has_failed(page.key) => PlannedSlot::Unreadable,
                 Err(page) => {
                     missing.add(page);
                     continue;
@@ -162,13 +162,13 @@ impl Relocate {
 
     /// Claims an empty container as a whole, so that no other writer puts blocks in between.
     fn claim(&mut self, pool: &mut Pool) -> Result<(), ChangesStop> {
-        let empty = pool.durable.space.empty_container().filter(|_| pool.has_slots_to_claim());
+        let empty = pool.durable.space_mut().empty_container().filter(|_| pool.has_slots_to_claim());
         let Some(container) = empty else {
-            let is_called = pool.durable.space.is_spill_reclaimed();
-            if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.durable.space.reclaim_spill()) {
+            let is_called = pool.durable.space().is_spill_reclaimed();
+            if pool.has_slots_to_claim() && (pool.ask_for_fresh() || pool.durable.space_mut().reclaim_spill()) {
                 self.is_stuck = true;
-                pool.wake_if(pool.durable.space.is_spill_reclaimed() && !is_called);
-            } else if !pool.durable.space.pending().is_empty() && !self.has_tried_enough() {
+                pool.wake_if(pool.durable.space().is_spill_reclaimed() && !is_called);
+            } else if !pool.durable.space().pending().is_empty() && !self.has_tried_enough() {
                 // Slots that are pending free may be the missing ones.
                 self.changes.wait_for_checkpoint(pool);
             } else {
@@ -176,7 +176,7 @@ impl Relocate {
             }
             return Ok(());
         };
-        let slots: Vec<Slot> = pool.durable.space.slots_of(container).map(Slot).collect();
+        let slots: Vec<Slot> = pool.durable.space().slots_of(container).map(Slot).collect();
         let mut missing = Missings::default();
         let are_free = slots.iter().all(|&slot| {
             let is_free = missing.or(pool.slot_state(slot)).is_none_or(|state| state == SlotState::Free);
@@ -187,16 +187,16 @@ impl Relocate {
             Err(mover::MoveStop::Waits) => return Err(ChangesStop::Waits),
             Err(mover::MoveStop::GivenUp) => {
                 // The part of the space map for this container cannot be read.
-                pool.durable.space.exclude(container);
+                pool.durable.space_mut().exclude(container);
                 return Ok(());
             }
         }
-        if !are_free || pool.durable.space.claim(&slots).is_none() {
+        if !are_free || pool.durable.space_mut().claim(&slots).is_none() {
             self.give_up_plan(|kept| &mut kept.no_space);
             return Ok(());
         }
         pool.forget_wrapped();
-        pool.durable.space.note_planned(container);
+        pool.durable.space_mut().note_planned(container);
         self.places.extend(slots);
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Relocate {
                 Came::Copied
                     if pool.proven_digest(from).is_ok_and(|found| found.is_none_or(|(has, _)| has != digest)) =>
                 {
-                    pool.durable.space.defer_free(to, 0);
+                    pool.durable.space_mut().defer_free(to, 0);
                     self.counts.kept.gone += 1;
                 }
                 Came::Copied => {
@@ -250,7 +250,7 @@ impl Relocate {
 
 /// Returns the content of a slot of the plan, as far as pages are in memory.
 fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot, Missing> {
-    if !pool.durable.space.contains(slot) {
+    if !pool.durable.space().contains(slot) {
         return Ok(PlannedSlot::Nothing);
     }
     if is_busy(pool, repairs, slot) {
@@ -271,7 +271,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot
         None => false,
         Some(volume) => match pool.resolve(volume, owner) {
             Ok(entry) => entry == Entry::whole(slot, digest),
-            Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+            Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                 return Err(missing);
             }
             Err(_) => false,

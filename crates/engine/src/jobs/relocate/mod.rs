@@ -284,13 +284,13 @@ impl Relocate {
     /// Gives back all target slots without a referrer; their blocks return to the plan.
     fn give_back(&mut self, pool: &mut Pool) {
         for place in self.places.drain(..) {
-            pool.durable.space.defer_free(place, 0);
+            pool.durable.space_mut().defer_free(place, 0);
         }
         if self.unplaced > 0 {
             let (placed, unplaced) = self.copies.drain(..).partition(|copy| copy.is_placed);
             (self.copies, self.unplaced) = (placed, 0);
             for copy in Vec::into_iter(unplaced).rev() {
-                pool.durable.space.defer_free(copy.to, 0);
+                pool.durable.space_mut().defer_free(copy.to, 0);
                 self.look_again(copy.from);
             }
             // Blocks that return to the plan are copied before the next walk.
@@ -397,7 +397,7 @@ impl Job for Relocate {
         (self.waiting, self.is_stuck) = (None, false);
         match self.go_on(work) {
             Ok(()) | Err(ChangesStop::Waits) => {}
-            Err(ChangesStop::Missing(missing)) if work.pool.durable.failed_pages.contains(&missing.key) => {
+            Err(ChangesStop::Missing(missing)) if work.pool.metadata.has_failed(missing.key) => {
                 if let RunStage::Walk(maps) = &mut self.at {
                     maps.skip();
                 }

@@ -64,7 +64,7 @@ impl Relocate {
         let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Remap::Stale) };
         match pool.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
-            Err(Unresolved::Missing(missing)) if !pool.durable.failed_pages.contains(&missing.key) => {
+            Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                 return Err(missing.into());
             }
             Ok(_) | Err(_) => return Ok(Remap::Stale),
@@ -104,11 +104,11 @@ impl Relocate {
             self.at = RunStage::Settle { waited, left: Some(at + 1) };
             let Copied { from, to, digest, is_placed } = self.copies[at];
             let is_used = match holds(pool, Seen(from, digest)) {
-                Err(missing) if !pool.durable.failed_pages.contains(&missing.key) => return Err(missing.into()),
+                Err(missing) if !pool.metadata.has_failed(missing.key) => return Err(missing.into()),
                 held => held.unwrap_or(true),
             };
             if is_used && pool.mutant(Mutant::ForgottenReferrer) {
-                pool.durable.space.give_out_as_if_free(from);
+                pool.durable.space_mut().give_out_as_if_free(from);
             }
             if is_used && self.again < WALKS {
                 continue;
@@ -118,7 +118,7 @@ impl Relocate {
                 (true, false) => {}
                 // No referrer of the old slot was found.
                 (false, _) => {
-                    pool.durable.space.defer_free(to, 0);
+                    pool.durable.space_mut().defer_free(to, 0);
                     (self.unplaced, self.counts.kept.gone) = (self.unplaced - 1, self.counts.kept.gone + 1);
                 }
             }
@@ -141,5 +141,5 @@ fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
 
 /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
 fn may_be_remapped(pool: &Pool, key: Key) -> bool {
-    pool.volume_index(key.volume()).is_some_and(|at| pool.durable.volumes[at].keeps.is_none())
+    pool.volume_index(key.volume()).is_some_and(|at| pool.durable.volumes()[at].keeps.is_none())
 }

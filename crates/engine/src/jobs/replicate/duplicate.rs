@@ -13,7 +13,7 @@
 //! A copy is a replica like any other: one budget, one way to be reclaimed (`pool/replicas/`). This part owns the counts, the chosen runs and its
 //! position. A restart loses all three; columns of which a copy was made are found again.
 
-use crate::pool::{Durable, Hints};
+use crate::pool::Hints;
 use alloc::vec::Vec;
 
 use super::SPACE_TO_MAKE;
@@ -169,7 +169,7 @@ impl Duplicate {
 
     /// Begins the next batch, zone, round, or epoch.
     pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
-        let has_space = pool.has_slots_to_claim() && pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE);
+        let has_space = pool.has_slots_to_claim() && pool.durable.space().free() >= pool.slots_to_spare(SPACE_TO_MAKE);
         let is_possible =
             pool.makes_copies() && has_space && pool.hints.replicas.stride() == pool.metadata.geometry().slots();
         if !is_possible {
@@ -261,11 +261,11 @@ impl Duplicate {
         self.mover.load(pool, missing)?;
         let places: Vec<Slot> = batch.iter().map(|block| block.to).collect();
         if !batch.is_empty() {
-            pool.durable.space.claim(&places).ok_or(MoveStop::GivenUp)?;
+            pool.durable.space_mut().claim(&places).ok_or(MoveStop::GivenUp)?;
             pool.forget_wrapped();
             if !self.mover.begin(pool, &mut batch) {
                 // There are no free buffers: clients hold them.
-                places.into_iter().for_each(|place| pool.durable.space.defer_free(place, 0));
+                places.into_iter().for_each(|place| pool.durable.space_mut().defer_free(place, 0));
                 return Err(MoveStop::GivenUp);
             }
         }
@@ -286,7 +286,7 @@ impl Duplicate {
         let volume = pool.hints.replicas.volume.filter(|_| has_space);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
-            let zone = pool.durable.space.zone_of(pool.durable.space.container_of(to));
+            let zone = pool.durable.space().zone_of(pool.durable.space().container_of(to));
             let columns = &pool.hints.replicas.columns;
             // A slot that was freed, or gave up its column, needs no copy.
             let column = columns.of(from).filter(|&column| columns.place(column, zone) == Some(to));
@@ -301,7 +301,7 @@ impl Duplicate {
                 }
                 _ => {
                     self.has_missed = true;
-                    pool.durable.space.defer_free(to, 0);
+                    pool.durable.space_mut().defer_free(to, 0);
                 }
             }
         }
@@ -316,7 +316,7 @@ impl Duplicate {
 
     /// Ends a round: all zones have been examined, or clients hold the buffers. Places that were missed may be free later.
     fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
-        pool.durable.space.end_full_scratch();
+        pool.durable.space_mut().end_full_scratch();
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;
         if has_missed && self.rounds_left > 0 {
             self.rounds_left -= 1;
@@ -330,7 +330,7 @@ impl Duplicate {
 
     /// Ends the epoch without copies, as they cannot be made.
     fn end(&mut self, pool: &mut Pool) {
-        pool.durable.space.end_full_scratch();
+        pool.durable.space_mut().end_full_scratch();
         self.chosen = Vec::new();
         self.has_missed = false;
         self.stage = EpochStage::Count;
@@ -339,8 +339,9 @@ impl Duplicate {
 
 /// Returns true if a copy can be written to a place: it is free, and its container is kept for copies.
 fn may_take(pool: &mut Pool, place: Slot) -> Result<bool, Missing> {
-    let is_kept = pool.durable.space.keep_for_copies(pool.durable.space.container_of(place));
-    Ok(is_kept && !pool.durable.space.is_taken(place) && pool.slot_state(place)? == SlotState::Free)
+    let container = pool.durable.space().container_of(place);
+    let is_kept = pool.durable.space_mut().keep_for_copies(container);
+    Ok(is_kept && !pool.durable.space().is_taken(place) && pool.slot_state(place)? == SlotState::Free)
 }
 
 /// Returns the slots of all blocks of runs.
@@ -351,7 +352,8 @@ fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
 /// Adds a container to the row that begins with a column, in a zone where it has none: its space was reserved, or became free, after the row was
 /// made.
 fn join_row(pool: &mut Pool, column: u32, zone: u32) {
-    let Pool { durable: Durable { space, .. }, hints: Hints { replicas, .. }, .. } = pool;
+    let Pool { durable, hints: Hints { replicas, .. }, .. } = pool;
+    let space = durable.space_mut();
     let columns = &mut replicas.columns;
     if columns.begins_row_without(column, zone)
         && let Some(container) = space.scratch_in(zone, |it| columns.has_container(it))
@@ -363,7 +365,8 @@ fn join_row(pool: &mut Pool, column: u32, zone: u32) {
 /// Assigns a column to a block: a free one, one of a new row, or that of a block whose turn it is to lose it; returns false if there is none.
 fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
     let most = pool.columns_budget();
-    let Pool { durable: Durable { space, .. }, hints: Hints { replicas, .. }, .. } = pool;
+    let Pool { durable, hints: Hints { replicas, .. }, .. } = pool;
+    let space = durable.space_mut();
     if !replicas.columns.has_free() && replicas.columns.width_of_all() < most {
         let row = core::array::from_fn(|zone| space.scratch_in(zone as u32, |it| replicas.columns.has_container(it)));
         if row.iter().any(|container| container.is_some()) {

@@ -177,7 +177,10 @@ fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId
     for at in 0..blocks.len() {
         // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
         let Some(buffer) = pool.any_buffer() else {
-            blocks.iter().filter_map(|&(.., buffer)| buffer).for_each(|buffer| pool.memory.buffers.release(buffer));
+            blocks
+                .iter()
+                .filter_map(|&(.., buffer)| buffer)
+                .for_each(|buffer| pool.memory.buffers_mut().release(buffer));
             return None;
         };
         blocks[at].2 = Some(buffer);
@@ -243,13 +246,13 @@ fn make_space_for_replicas(pool: &mut Pool, load: &LoadSnapshot, count: usize) -
     let Some(at) = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume)) else {
         return false;
     };
-    let volume = pool.durable.volumes[at].id;
+    let volume = pool.durable.volumes()[at].id;
     pool.hints.replicas.drop_beyond(pool.in_order_budget().saturating_sub(count as u64), pool.columns_budget());
     drop_stale_replicas(pool, load);
     let space =
-        pool.durable.space.free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.hints.replicas.stale().is_none();
+        pool.durable.space().free() >= pool.slots_to_spare(SPACE_TO_MAKE) && pool.hints.replicas.stale().is_none();
     space
-        && pool.durable.space.ready() >= count as u64
+        && pool.durable.space().ready() >= count as u64
         && pool.volume_index(volume).is_some()
         && matches!(pool.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now)
 }
@@ -264,9 +267,7 @@ impl Replicate {
             let number = Number(key.lba());
             match find_replica(pool, number, at) {
                 // The content that it must hold is unknown.
-                Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => {
-                    pool.hints.replicas.note_stale(number)
-                }
+                Err(Missing { key, .. }) if pool.metadata.has_failed(key) => pool.hints.replicas.note_stale(number),
                 found => found?,
             }
             Ok(true)
@@ -278,7 +279,7 @@ impl Replicate {
                     pool.hints.replicas.begin_anew();
                     break;
                 }
-                Err(Missing { key, .. }) if pool.durable.failed_pages.contains(&key) => self.found.skip(),
+                Err(Missing { key, .. }) if pool.metadata.has_failed(key) => self.found.skip(),
                 Err(missing) => {
                     self.is_stuck = true;
                     return pool.metadata.load(missing, None);
@@ -298,7 +299,7 @@ impl Replicate {
         let Some(volume) = pool.volume_index(noted.first.volume()) else { return Ok(None) };
         let mut blocks: Vec<(Slot, Digest, Option<BufferId>)> = Vec::with_capacity(AT_ONCE);
         // The rest of the open container is used up first; a single slot is not worth a stop.
-        let run = if pool.durable.space.run() > 1 { pool.durable.space.run() as usize } else { AT_ONCE };
+        let run = if pool.durable.space().run() > 1 { pool.durable.space().run() as usize } else { AT_ONCE };
         let most = AT_ONCE.min(pool.in_order_budget() as usize).min(run);
         let (mut end, mut leaf) = (noted.blocks, LastLeaf::default());
         for i in 0..noted.blocks {
@@ -312,10 +313,10 @@ impl Replicate {
                 Err(Unresolved::Damaged) => return Ok(None),
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = pool.memory.dirty.contains_key(&slot)
+            let is_moving = pool.memory.is_dirty(slot)
                 || pool.durable.is_in_journal(slot)
                 || repairs.is_repairing(slot)
-                || pool.memory.fills.contains_key(&slot);
+                || pool.memory.is_filling(slot);
             if is_moving {
                 return Ok(None);
             }
@@ -371,7 +372,7 @@ impl Replicate {
                 }
             };
             let Some(replica) = entry.and_then(|entry| entry.slot()) else {
-                pool.memory.buffers.release(buffer);
+                pool.memory.buffers_mut().release(buffer);
                 continue;
             };
             pool.hints.replicas.add(slot, replica);
@@ -456,7 +457,7 @@ impl Job for Replicate {
         pool.hints.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
         drop_stale_replicas(pool, load);
         self.is_stuck = pool.hints.replicas.stale().is_some();
-        if pool.durable.space.free() < pool.slots_to_spare(SPACE_TO_KEEP) {
+        if pool.durable.space().free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();
             self.duplicate.give_up(pool);
             pool.give_back_replicas(load);

@@ -24,11 +24,11 @@ impl Pool {
     pub(crate) fn find_on_disk(&mut self, digest: Digest) -> Result<Option<Slot>, Missing> {
         let hash = hash_of(digest);
         let bucket = bucket_of(hash, self.hints.disk_index.record.buckets);
-        let root = self.durable.roots[TreeId::DiskIndex as usize];
+        let root = self.durable.root(TreeId::DiskIndex);
         let page = match lookup(&mut self.metadata, Region::Metadata, root, bucket) {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
-            Walk::Missing(missing) if self.durable.failed_pages.contains(&missing.key) => {
+            Walk::Missing(missing) if self.metadata.has_failed(missing.key) => {
                 self.note_unreadable(hash);
                 return Ok(None);
             }
@@ -39,7 +39,7 @@ impl Pool {
             match self.proven_digest(slot) {
                 Ok(Some((found, _))) if found == digest => return Ok(Some(slot)),
                 Ok(_) => {}
-                Err(missing) if self.durable.failed_pages.contains(&missing.key) => {}
+                Err(missing) if self.metadata.has_failed(missing.key) => {}
                 Err(missing) => wants = wants.or(Some(missing)),
             }
         }
