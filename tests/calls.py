@@ -29,6 +29,8 @@ CALLEE = re.compile(r"(?<![\w:])((?:[a-z_]\w*::)+)(?:<impl (?:[^<>]*[^\w<>])?(\w
 # `<module::Type as module::Trait>::name`, of a reference, a trait object or a type parameter as well.
 TRAIT_CALLEE = re.compile(r"<(?:[^<>]*?[^\w:])?((?:\w+::)*)([A-Z]\w*) as ((?:[a-z_]\w*::)*)([A-Z]\w*)>::(\w+)")
 TRAIT_IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? for (?:[\w:]+::)?(\w+)")
+# A block of a function.
+BLOCK = re.compile(r"^ +bb\d+(?: \(cleanup\))?: \{$")
 # The type of methods.
 IMPL = re.compile(r"impl(?:<.*?>)? (?:[\w:]+::)?(\w+)(?:<.*?>)? (?:where.*)?\{")
 
@@ -53,14 +55,18 @@ class Calls:
         self.callees = defaultdict(set)
         # (module, type, name) of what a path names; (type, trait, name) of what a trait's call names.
         self.named, self.of_traits = {}, defaultdict(set)
-        bodies = []
+        bodies, blocks_of = [], defaultdict(int)
         for line in text.splitlines():
             definition = DEFINITION.match(line)
             if definition:
                 function = self.define(*definition.groups())
                 bodies.append((function, []))
+            elif bodies and BLOCK.match(line):
+                blocks_of[bodies[-1][0]] += 1
             elif bodies and "(" in line and not line.lstrip().startswith(("let ", "debug ", "scope ")):
                 bodies[-1][1].append(line)
+        # Functions of one block: a field under a name, with no way on from there. A field that is read directly is no file to open either.
+        self.accessors = {function for function, blocks in blocks_of.items() if blocks == 1}
         for function, lines in bodies:
             for line in lines:
                 self.callees[function].update(callee for callee in self.named_in(line) if callee != function)
@@ -114,11 +120,11 @@ class Calls:
         return calls
 
     def reached(self, *start):
-        """Files that are reached from a function."""
+        """Files that are reached from a function, except those of which only a field is read or set."""
         seen, left = {start}, [start]
         while left:
             for callee in self.callees.get(left.pop(), ()):
-                if callee not in seen:
+                if callee not in seen and callee not in self.accessors:
                     seen.add(callee)
                     left.append(callee)
         return sorted({file for file, _ in seen})
