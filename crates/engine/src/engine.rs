@@ -123,9 +123,9 @@ impl Engine {
     pub(crate) fn note_profile(&mut self, id: RequestId) {
         let Engine { profiling: Some(profiling), requests, .. } = self else { return };
         let request = requests.get(id);
-        let from_device = request.blocks.iter().filter(|block| block.buffer.is_none() || block.was_ahead);
+        let from_device = request.blocks().iter().filter(|block| block.buffer.is_none() || block.was_ahead);
         let places = from_device.filter_map(|block| Some((block.key.lba(), block.entry.slot()?.0)));
-        profiling.note(request.volume, places);
+        profiling.note(request.volume(), places);
     }
 
     /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
@@ -179,12 +179,12 @@ impl Engine {
 
     /// Returns the segments of a read's answer, valid from [`Reply::Data`] to [`Event::Sent`].
     pub fn data(&self, request: RequestId) -> &[DataSegment] {
-        &self.requests.get(request).data
+        self.requests.get(request).data()
     }
 
     /// Returns the extents of an answer, valid from [`Reply::Extents`] to [`Event::Sent`].
     pub fn extents(&self, request: RequestId) -> &[Extent] {
-        &self.requests.get(request).extents
+        self.requests.get(request).extents()
     }
 
     /// Returns tokens and stages of the requests in flight, to diagnose hangs.

@@ -22,14 +22,14 @@ impl Engine {
             // Space comes with a checkpoint, and there will be none.
             return self.fail_request(id, Error::ShuttingDown);
         }
-        self.requests.get_mut(id).stage = Stage::Admit;
+        self.requests.get_mut(id).enter(Stage::Admit);
         self.queues.wait_for_space(id);
     }
 
     /// Admits a write if record, ring, delta and metadata have space for it; if not, it waits, or fails where there will be none.
     pub(crate) fn admit(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let more = request.blocks.len() - request.unchanged + 1;
+        let more = request.blocks().len() - request.unchanged() + 1;
         let mut asked = match self.cleared_by(id) {
             Some(cleared) => Asked::clear(more, cleared),
             None => self.asked_by_write(id, more),
@@ -66,7 +66,7 @@ impl Engine {
     /// Returns the space that a write of consecutive blocks asks for.
     fn asked_by_write(&self, id: RequestId, changes: usize) -> Asked {
         let is_changed = |block: &&Block| !block.unchanged;
-        let blocks = &self.requests.get(id).blocks;
+        let blocks = self.requests.get(id).blocks();
         let Some(first) = blocks.iter().find(is_changed) else { return Asked::scattered(changes) };
         let last = blocks.iter().rev().find(is_changed).unwrap_or(first);
         self.pool.asked_in_a_row(first.key, last.key, changes)
@@ -74,11 +74,11 @@ impl Engine {
 
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
-        let volume = self.pool.volume_index(self.requests.get(id).volume)?;
+        let volume = self.pool.volume_index(self.requests.get(id).volume())?;
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let mut last = None;
-        for at in 0..self.requests.get(id).blocks.len() {
-            let Block { key, unchanged, .. } = self.requests.get(id).blocks[at];
+        for at in 0..self.requests.get(id).blocks().len() {
+            let Block { key, unchanged, .. } = self.requests.get(id).blocks()[at];
             if unchanged || self.pool.unflushed(key).is_some_and(|entry| entry.slot().is_some()) {
                 continue;
             }
@@ -96,8 +96,8 @@ impl Engine {
                 }
                 PageLookup::Missing(_, missing) => {
                     let request = self.requests.get_mut(id);
-                    request.stage = Stage::LoadMap;
-                    request.waiting += 1;
+                    request.enter(Stage::LoadMap);
+                    request.wait_for(1);
                     self.pool.metadata.load(missing, Some(id));
                     return None;
                 }
@@ -108,7 +108,7 @@ impl Engine {
 
     /// Returns the most changes of the next part of a clear to its map; `None` if the request is no clear.
     fn cleared_by(&self, id: RequestId) -> Option<Cleared> {
-        (self.requests.get(id).kind == Kind::Clear).then(|| {
+        (self.requests.get(id).kind() == Kind::Clear).then(|| {
             let (start, stop) = self.next_to_clear(id);
             self.pool.cleared(start, stop)
         })
@@ -118,7 +118,7 @@ impl Engine {
     /// to reclaim.
     pub(crate) fn admit_space(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let needed = request.blocks.iter().filter(|block| block.takes_slot()).count() as u64;
+        let needed = request.blocks().iter().filter(|block| block.takes_slot()).count() as u64;
         let Some(kept) = self.is_kept_from(id, needed) else { return false };
         if !kept && needed <= self.pool.durable.space().ready() {
             return true;
@@ -129,8 +129,8 @@ impl Engine {
             return false;
         }
         let done = self.pool.checkpoint.checkpoints_done;
-        let begins = self.requests.get(id).waits_since.is_none();
-        let since = *self.requests.get_mut(id).waits_since.get_or_insert(done);
+        let begins = self.requests.get(id).waits_since().is_none();
+        let since = self.requests.get_mut(id).wait_for_space_since(done);
         if begins {
             // The host may have space again: ask once more, for each write that runs short.
             self.pool.state.set_host_full(false);
@@ -144,7 +144,7 @@ impl Engine {
             let load = self.load();
             if self.pool.give_back_replicas(&load) || self.repairs.give_back_copies(&mut self.pool, &load) {
                 // Their slots become free as those of a discard do.
-                self.requests.get_mut(id).waits_since = Some(done);
+                self.requests.get_mut(id).wait_anew(done);
             } else if self.pool.state.metadata_full()
                 || !self.pool.is_reclaimable(self.time_slices.has_clears()) && !self.pool.has_to_flush()
                 || tried
@@ -174,10 +174,10 @@ impl Engine {
         if needed == 0 || spare == 0 || free >= needed + spare {
             return Some(false);
         }
-        let volume = self.pool.volume_index(self.requests.get(id).volume)?;
+        let volume = self.pool.volume_index(self.requests.get(id).volume())?;
         let (mut new, mut last, mut leaf) = (0, None, LastLeaf::default());
-        for at in 0..self.requests.get(id).blocks.len() {
-            let block = self.requests.get(id).blocks[at];
+        for at in 0..self.requests.get(id).blocks().len() {
+            let block = self.requests.get(id).blocks()[at];
             if !block.takes_slot() {
                 continue;
             }
@@ -190,19 +190,19 @@ impl Engine {
                 Err(Unresolved::Missing(missing)) if last == Some(missing) => {}
                 Err(Unresolved::Missing(missing)) => {
                     let request = self.requests.get_mut(id);
-                    request.stage = Stage::LoadMap;
-                    request.waiting += 1;
+                    request.enter(Stage::LoadMap);
+                    request.wait_for(1);
                     self.pool.metadata.load(missing, Some(id));
                     last = Some(missing);
                 }
             }
         }
-        (self.requests.get(id).waiting == 0).then_some(new > 0 && free < new + spare)
+        (self.requests.get(id).waiting() == 0).then_some(new > 0 && free < new + spare)
     }
 
     /// Returns true for a clear while the first blocked write waits for space: the clear need not wait behind it, as it frees space.
     pub(crate) fn may_overtake(&self, id: RequestId) -> bool {
-        let waits_for_space = |first: RequestId| self.requests.get(first).waits_since.is_some();
-        self.requests.get(id).kind == Kind::Clear && self.queues.first_for_space().is_some_and(waits_for_space)
+        let waits_for_space = |first: RequestId| self.requests.get(first).waits_since().is_some();
+        self.requests.get(id).kind() == Kind::Clear && self.queues.first_for_space().is_some_and(waits_for_space)
     }
 }

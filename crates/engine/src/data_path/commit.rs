@@ -32,7 +32,7 @@ impl Engine {
         if last <= self.pool.durable.journal().durable() || self.pool.mutant(Mutant::EarlyFlush) {
             return self.answer_done(id);
         }
-        self.requests.get_mut(id).stage = Stage::Commit;
+        self.requests.get_mut(id).enter(Stage::Commit);
         self.queues.wait_for_record(last, id);
     }
 

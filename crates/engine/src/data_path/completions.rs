@@ -142,7 +142,7 @@ impl Engine {
         }
         for &waiter in &load.waiters {
             // A page that would prove a known block is no reason to fail: the block is not shared.
-            let proves = self.requests.get(waiter).stage == Stage::Verify;
+            let proves = self.requests.get(waiter).stage() == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
         self.pool.metadata.pages_mut().recycle(load.waiters);

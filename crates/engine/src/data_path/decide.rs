@@ -16,8 +16,8 @@ impl Engine {
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let mut last = None;
-        for at in 0..self.requests.get(id).blocks.len() {
-            let key = self.requests.get(id).blocks[at].key;
+        for at in 0..self.requests.get(id).blocks().len() {
+            let key = self.requests.get(id).blocks()[at].key;
             let entry = self.pool.unflushed(key).or_else(|| {
                 let leaf = key.lba() / per_leaf;
                 if last.is_none_or(|(known, _)| known != leaf) {
@@ -34,7 +34,7 @@ impl Engine {
                 let Some((_, Walk::Leaf(page))) = last else { return None };
                 self.pool.entry_in(page, key)
             });
-            self.requests.get_mut(id).blocks[at].entry = entry.unwrap_or(Entry::UNMAPPED);
+            self.requests.get_mut(id).blocks_mut()[at].entry = entry.unwrap_or(Entry::UNMAPPED);
         }
     }
 
@@ -57,8 +57,8 @@ impl Engine {
     /// Inserts the blocks of a request into the index that were written although they were known. Under any setting, it names no slot that is gone.
     pub(crate) fn name_copies(&mut self, id: RequestId) {
         let (mut written, mut known) = (0..0, 0..0);
-        for at in 0..self.requests.get(id).blocks.len() {
-            let blocks = &self.requests.get(id).blocks;
+        for at in 0..self.requests.get(id).blocks().len() {
+            let blocks = self.requests.get(id).blocks();
             let block = blocks[at];
             written = next_run(at, written, blocks.len(), |at| blocks[at].entry.slot().map(|slot| slot.0));
             known = next_run(at, known, blocks.len(), |at| blocks[at].lookup.slot());
@@ -85,14 +85,14 @@ impl Engine {
     pub(crate) fn count_write(&mut self, id: RequestId, volume: usize, policy: Policy) {
         let Engine { requests, deciding, .. } = self;
         let request = requests.get(id);
-        if request.kind != Kind::Write {
+        if request.kind() != Kind::Write {
             return;
         }
         let coalesced_requests = requests.coalesced(id).count() as u64 - 1;
         let mut counts = WriteCounts { requests: 1, coalesced_requests, ..WriteCounts::default() };
-        let size = request.blocks.len().next_power_of_two().ilog2() as usize;
+        let size = request.blocks().len().next_power_of_two().ilog2() as usize;
         counts.sizes[size.min(counts.sizes.len() - 1)] = 1;
-        for block in &request.blocks {
+        for block in request.blocks() {
             match block.decision {
                 _ if block.content.is_some_and(|content| content.zero) => counts.zero_blocks += 1,
                 Decision::Write => counts.written_blocks += 1,
@@ -106,7 +106,7 @@ impl Engine {
         counts.removed.requests = u64::from(counts.removed.blocks > 0 && counts.written_blocks == 0);
         if policy.looks_up() {
             counts.categories[deciding.category(request, policy) as usize] = 1;
-            for block in &request.blocks {
+            for block in request.blocks() {
                 counts.index_hits += u64::from(matches!(block.lookup, Lookup::Known(_)));
                 let is_missed = block.lookup == Lookup::Nothing && block.decision != Decision::IntraRequest;
                 counts.index_misses += u64::from(block.is_payload() && is_missed);

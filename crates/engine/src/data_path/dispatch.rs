@@ -24,7 +24,7 @@ impl Engine {
         let block = self.pool.metadata.geometry().block();
         if let Operation::Write(inputs) = operation {
             let request = self.requests.get_mut(id);
-            request.blocks.reserve_exact(inputs.len());
+            request.blocks_mut().reserve_exact(inputs.len());
             for (i, input) in inputs.iter().enumerate() {
                 let start = (offset / block + i as u64) * block;
                 let from = offset.max(start) - start;
@@ -34,14 +34,14 @@ impl Engine {
                 part.buffer = Some(input.buffer);
                 part.content = input.content;
                 assert_eq!(part.content.is_some(), to - from == block);
-                request.blocks.push(part);
+                request.blocks_mut().push(part);
             }
             self.note_write_stream(id);
         }
         if let Operation::Extents { limit } = operation {
-            self.requests.get_mut(id).limit = limit.max(1);
+            self.requests.get_mut(id).set_limit(limit.max(1));
         }
-        self.requests.get_mut(id).fua = fua;
+        self.requests.get_mut(id).set_fua(fua);
         match self.refusal(id, kind) {
             Some(error) => self.fail_request(id, error),
             None if self.coalesce(id) => {}
@@ -61,7 +61,7 @@ impl Engine {
         if kind == Kind::Flush {
             return self.pool.state.read_only().then_some(Error::Io);
         }
-        let blocks = request.length.div_ceil(self.pool.metadata.geometry().block());
+        let blocks = request.length().div_ceil(self.pool.metadata.geometry().block());
         let piece = u64::from(self.pool.metadata.geometry().piece_blocks);
         if matches!(kind, Kind::Read | Kind::Write) && blocks > piece {
             return Some(Error::Invalid);
@@ -75,19 +75,19 @@ impl Engine {
     /// Returns the error of a request that can no longer be done: volumes go, shrink and become read-only while requests wait.
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
-        let Some(at) = self.pool.volume_index(request.volume) else { return Some(Error::Invalid) };
-        if request.kind == Kind::Flush {
+        let Some(at) = self.pool.volume_index(request.volume()) else { return Some(Error::Invalid) };
+        if request.kind() == Kind::Flush {
             return None;
         }
         let size = self.pool.durable.volumes()[at].size;
         let is_outside = |id| {
             let request = self.requests.get(id);
-            request.length == 0 || request.offset.checked_add(request.length).is_none_or(|end| end > size)
+            request.length() == 0 || request.offset().checked_add(request.length()).is_none_or(|end| end > size)
         };
         if self.requests.coalesced(id).any(is_outside) {
             return Some(Error::Invalid);
         }
-        let writes = matches!(request.kind, Kind::Write | Kind::Clear);
+        let writes = matches!(request.kind(), Kind::Write | Kind::Clear);
         (writes && (self.pool.state.reads_only() || self.pool.durable.volumes()[at].properties.read_only()))
             .then_some(Error::ReadOnly)
     }
@@ -109,14 +109,15 @@ impl Engine {
     /// Executes a request from its first stage, or fails it.
     fn run_stages(&mut self, id: RequestId) {
         self.pool.stats.counters.request_runs += 1;
-        self.requests.get_mut(id).has_run = true;
+        self.requests.get_mut(id).note_run();
         let request = self.requests.get(id);
-        assert_eq!(request.waiting, 0);
-        if let Some(error) = request.error.or_else(|| self.misplaced(id)).or(self.is_taken_over().then_some(Error::Io))
+        assert_eq!(request.waiting(), 0);
+        if let Some(error) =
+            request.error().or_else(|| self.misplaced(id)).or(self.is_taken_over().then_some(Error::Io))
         {
             return self.fail_request(id, error);
         }
-        match request.kind {
+        match request.kind() {
             kind if self.is_refused_for_space(kind) => self.fail_request(id, Error::NoSpace),
             Kind::Read => self.run_read(id),
             Kind::Write | Kind::Clear => self.run_write(id),

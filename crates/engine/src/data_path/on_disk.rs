@@ -13,17 +13,17 @@ impl Engine {
     /// Looks a block of a request up in the index on disk, and proves the answer; for policies that use that index.
     pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
         let request = self.requests.get_mut(id);
-        if !self.pool.hints.disk_index.record.is_on() || request.attempts >= ATTEMPTS {
+        if !self.pool.hints.disk_index.record.is_on() || request.attempts() >= ATTEMPTS {
             return Known::No;
         }
-        let block = &mut request.blocks[at];
+        let block = &mut request.blocks_mut()[at];
         if block.on_disk == OnDisk::NotAsked {
             block.on_disk = OnDisk::Asked;
             self.pool.hints.disk_index.count_lookup();
         }
         match self.pool.find_on_disk(digest) {
             Ok(Some(slot)) => {
-                let block = &mut self.requests.get_mut(id).blocks[at];
+                let block = &mut self.requests.get_mut(id).blocks_mut()[at];
                 if core::mem::replace(&mut block.on_disk, OnDisk::Hit) != OnDisk::Hit {
                     self.pool.hints.disk_index.count_hit();
                 }
@@ -43,6 +43,6 @@ impl Engine {
     /// Returns true if a request may wait once more for pages that the index on disk needs.
     pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
         let request = self.requests.get(id);
-        request.blocks[at].on_disk != OnDisk::NotAsked && request.attempts < ATTEMPTS
+        request.blocks()[at].on_disk != OnDisk::NotAsked && request.attempts() < ATTEMPTS
     }
 }

@@ -7,14 +7,14 @@ use crate::counters::ReadCounts;
 use crate::data_path::read_location::DeviceRead;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
-use crate::format::entry::{Entry, Key, LBA_BITS, Slot, check_bits};
+use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::metadata::io::Purpose;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, Walk};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::repair::Arrived;
-use crate::requests::request::{Block, Kind, Stage};
+use crate::requests::request::Stage;
 
 /// Steps of a request for extents: to look for a place in the map buffer or the tree, and to send an extent.
 const LOOK_STEPS: u64 = 4;
@@ -26,19 +26,19 @@ const SINGLE_LOOKS: u64 = 16;
 
 impl Engine {
     pub(crate) fn run_read(&mut self, id: RequestId) {
-        if self.requests.get(id).stage == Stage::Read {
+        if self.requests.get(id).stage() == Stage::Read {
             return self.finish_read(id);
         }
         let Engine { pool: Pool { metadata, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
-        request.stage = Stage::LoadMap;
-        if request.blocks.is_empty() {
-            push_blocks(&mut request.blocks, request.volume, request.offset, request.length, metadata.geometry());
+        request.enter(Stage::LoadMap);
+        if request.blocks().is_empty() {
+            request.add_blocks(request.offset(), request.length(), metadata.geometry());
             self.note_stream(id);
         }
         let Engine { pool: Pool { memory, .. }, requests, .. } = self;
         let request = requests.get_mut(id);
-        for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+        for buffer in request.blocks_mut().iter_mut().filter_map(|block| block.buffer.take()) {
             // Left from a run that found too few buffers.
             memory.buffers_mut().release(buffer);
         }
@@ -46,8 +46,8 @@ impl Engine {
             return;
         }
         let mut misses = 0;
-        for at in 0..self.requests.get(id).blocks.len() {
-            if let Some(slot) = self.requests.get(id).blocks[at].entry.slot() {
+        for at in 0..self.requests.get(id).blocks().len() {
+            if let Some(slot) = self.requests.get(id).blocks()[at].entry.slot() {
                 misses += usize::from(self.pool.memory.buffer_of(slot).is_none() && !self.pool.memory.is_filling(slot));
             }
         }
@@ -60,7 +60,7 @@ impl Engine {
 
     /// Counts the slots that a request needs from the device, each once.
     fn distinct_misses(&self, id: RequestId) -> usize {
-        let slots = self.requests.get(id).blocks.iter().filter_map(|block| block.entry.slot());
+        let slots = self.requests.get(id).blocks().iter().filter_map(|block| block.entry.slot());
         let is_missing =
             |slot: &Slot| self.pool.memory.buffer_of(*slot).is_none() && !self.pool.memory.is_filling(*slot);
         slots.filter(is_missing).collect::<alloc::collections::BTreeSet<Slot>>().len()
@@ -68,25 +68,25 @@ impl Engine {
 
     /// Waits for buffers. Holds none meanwhile.
     pub(crate) fn wait_for_buffers(&mut self, id: RequestId) {
-        self.requests.get_mut(id).stage = Stage::Admit;
+        self.requests.get_mut(id).enter(Stage::Admit);
         self.queues.wait_for_buffers(id);
     }
 
     /// Finds the entries of all blocks, all at one moment; false if pages have to be loaded first.
     fn resolve_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let volume = self.pool.volume_index(self.requests.get(id).volume()).expect("checked when it began to run");
         let (mut last, mut leaf) = (None::<Missing>, LastLeaf::default());
-        for at in 0..self.requests.get(id).blocks.len() {
-            let key = self.requests.get(id).blocks[at].key;
+        for at in 0..self.requests.get(id).blocks().len() {
+            let key = self.requests.get(id).blocks()[at].key;
             match self.pool.resolve_after(volume, key, &mut leaf) {
-                Ok(entry) => self.requests.get_mut(id).blocks[at].entry = entry,
+                Ok(entry) => self.requests.get_mut(id).blocks_mut()[at].entry = entry,
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
                     return false;
                 }
                 Err(Unresolved::Missing(missing)) => {
                     if last != Some(missing) {
-                        self.requests.get_mut(id).waiting += 1;
+                        self.requests.get_mut(id).wait_for(1);
                         self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
@@ -136,19 +136,19 @@ impl Engine {
 
     /// Holds the blocks that are in memory and reads the rest, consecutive slots together.
     fn collect_blocks(&mut self, id: RequestId) {
-        self.requests.get_mut(id).stage = Stage::Read;
-        let count = self.requests.get(id).blocks.len();
+        self.requests.get_mut(id).enter(Stage::Read);
+        let count = self.requests.get(id).blocks().len();
         let mut ahead = 0;
         for at in 0..count {
             let used = self.pool.stats.reads.ahead_used;
-            let entry = self.requests.get(id).blocks[at].entry;
+            let entry = self.requests.get(id).blocks()[at].entry;
             if let Some(slot) = entry.slot() {
                 match self.use_memory(slot, entry.check()) {
                     Ok(buffer) => {
                         let misses = buffer.is_none() && self.pool.memory.cache().is_by_content();
                         let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
                         self.jobs.cache_partition.counts.read_hits += u64::from(buffer.is_some());
-                        let block = &mut self.requests.get_mut(id).blocks[at];
+                        let block = &mut self.requests.get_mut(id).blocks_mut()[at];
                         (block.buffer, block.was_ahead) = (buffer, self.pool.stats.reads.ahead_used > used);
                         ahead += u64::from(block.was_ahead);
                     }
@@ -162,7 +162,7 @@ impl Engine {
         let (mut run, mut flash_run) = (DeviceRead::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
-            let block = self.requests.get(id).blocks[at];
+            let block = self.requests.get(id).blocks()[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
             self.jobs.cache_partition.counts.read_misses += 1;
             match self.begin_fill(slot, block.entry, id, at as u32) {
@@ -175,7 +175,7 @@ impl Engine {
                         None => self.add_to_run(&mut run, slot),
                     };
                     if begins {
-                        self.requests.get_mut(id).device_reads += 1;
+                        self.requests.get_mut(id).note_device_read();
                     }
                 }
                 Begun::NoBuffer => {
@@ -194,14 +194,14 @@ impl Engine {
             // The evictable buffers are held elsewhere. The request runs again from its first stage.
             let Engine { pool: Pool { memory, .. }, requests, .. } = self;
             let request = requests.get_mut(id);
-            request.stage = Stage::Admit;
-            for buffer in request.blocks.iter_mut().filter_map(|block| block.buffer.take()) {
+            request.enter(Stage::Admit);
+            for buffer in request.blocks_mut().iter_mut().filter_map(|block| block.buffer.take()) {
                 memory.buffers_mut().release(buffer);
             }
-            if request.waiting == 0 {
+            if request.waiting() == 0 {
                 self.wait_for_buffers(id);
             }
-        } else if self.requests.get(id).waiting == 0 {
+        } else if self.requests.get(id).waiting() == 0 {
             self.finish_read(id);
         }
     }
@@ -231,7 +231,7 @@ impl Engine {
             self.pool.memory.begin_fill(slot, Fill::wanted(buffer, entry.check(), (id, at)));
             Begun::New
         };
-        self.requests.get_mut(id).waiting += 1;
+        self.requests.get_mut(id).wait_for(1);
         begun
     }
 
@@ -273,14 +273,10 @@ impl Engine {
         for &Arrived { request: id, at, buffer } in &arrived {
             let request = self.requests.get_mut(id);
             if let Some(buffer) = buffer {
-                let block = &mut request.blocks[at as usize];
-                match request.kind {
-                    Kind::Read => block.buffer = Some(buffer),
-                    _ => block.base_buffer = Some(buffer),
-                }
+                request.give_buffer(at, buffer);
             }
             // A block that would prove equality is no reason to fail.
-            let proves = request.stage == Stage::Verify;
+            let proves = request.stage() == Stage::Verify;
             self.arrived(id, buffer.is_none() && !proves);
         }
         self.repairs.give_list_back(arrived);
@@ -311,12 +307,8 @@ impl Engine {
         for (id, at) in waiters {
             self.pool.memory.buffers_mut().hold(fill.buffer());
             let request = self.requests.get_mut(id);
-            let block = &mut request.blocks[at as usize];
-            block.was_ahead = fill.is_ahead();
-            match request.kind {
-                Kind::Read => block.buffer = Some(fill.buffer()),
-                _ => block.base_buffer = Some(fill.buffer()),
-            }
+            request.blocks_mut()[at as usize].was_ahead = fill.is_ahead();
+            request.give_buffer(at, fill.buffer());
             self.arrived(id, false);
         }
         let (buffer, check) = (fill.buffer(), fill.check());
@@ -348,7 +340,7 @@ impl Engine {
     fn finish_read(&mut self, id: RequestId) {
         self.jobs.cache_partition.note_read(self.requests.get(id));
         let request = self.requests.get_mut(id);
-        let device_reads = u64::from(request.device_reads);
+        let device_reads = u64::from(request.device_reads());
         self.pool.stats.reads += ReadCounts {
             requests: 1,
             from_device: u64::from(device_reads > 0),
@@ -356,12 +348,9 @@ impl Engine {
             split: u64::from(device_reads > 1),
             ..ReadCounts::default()
         };
-        request.stage = Stage::Reply;
-        for block in request.blocks.drain(..) {
-            self.jobs.cache_partition.answering += u32::from(block.buffer.is_some());
-            request.data.push(DataSegment { buffer: block.buffer, from: block.from, to: block.to });
-        }
-        let token = request.token;
+        request.enter(Stage::Reply);
+        self.jobs.cache_partition.answering += request.answer_with_blocks();
+        let token = request.token();
         self.pool.metadata.io_mut().queue(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }
 
@@ -457,9 +446,9 @@ impl Engine {
     /// Continues a request for extents behind the known ones.
     pub(crate) fn run_extents(&mut self, id: RequestId) {
         let request = self.requests.get_mut(id);
-        request.stage = Stage::LoadMap;
-        let (volume, offset, length, limit) = (request.volume, request.offset, request.length, request.limit);
-        let known: u64 = request.extents.iter().map(|extent| extent.length).sum();
+        request.enter(Stage::LoadMap);
+        let (volume, offset, length, limit) = (request.volume(), request.offset(), request.length(), request.limit());
+        let known: u64 = request.extents().iter().map(|extent| extent.length).sum();
         let index = self.pool.volume_index(volume).expect("checked when it began to run");
         let block = self.pool.metadata.geometry().block();
         // Continues behind the known extents: the map of the whole range may take more pages than the cache holds.
@@ -479,7 +468,7 @@ impl Engine {
             };
             steps += took;
             let bytes = (offset + length).min(next * block) - offset.max(lba * block);
-            let extents = &mut self.requests.get_mut(id).extents;
+            let extents = self.requests.get_mut(id).extents_mut();
             let full = extents.len() >= limit;
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.length += bytes,
@@ -492,14 +481,14 @@ impl Engine {
         match outcome {
             Ok(()) => {
                 let request = self.requests.get_mut(id);
-                request.stage = Stage::Reply;
-                let (token, extents) = (request.token, request.extents.len() as u64);
+                request.enter(Stage::Reply);
+                let (token, extents) = (request.token(), request.extents().len() as u64);
                 self.time_slices.take_steps(EXTENT_STEPS * extents);
                 self.pool.metadata.io_mut().queue(Effect::Reply { token, result: Ok(Reply::Extents(id)) });
             }
             Err(Unresolved::Damaged) => self.fail_when_quiet(id, Error::Io),
             Err(Unresolved::Missing(missing)) => {
-                self.requests.get_mut(id).waiting += 1;
+                self.requests.get_mut(id).wait_for(1);
                 self.pool.metadata.load(missing, Some(id));
             }
         }
@@ -542,23 +531,4 @@ enum Begun {
     New,
     Coalesced,
     NoBuffer,
-}
-
-/// Appends the blocks that a byte range touches, each with the bytes of it that are in the range.
-pub(crate) fn push_blocks(
-    blocks: &mut alloc::vec::Vec<Block>,
-    volume: VolumeId,
-    offset: u64,
-    length: u64,
-    geometry: &crate::format::geometry::Geometry,
-) {
-    let block = geometry.block();
-    let (first, last) = (offset / block, (offset + length - 1) / block);
-    assert!(last >> LBA_BITS == 0);
-    for lba in first..=last {
-        let start = lba * block;
-        let from = offset.max(start) - start;
-        let to = (offset + length).min(start + block) - start;
-        blocks.push(Block::new(Key::new(volume, lba), from as u32, to as u32));
-    }
 }

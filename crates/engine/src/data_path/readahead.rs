@@ -38,7 +38,7 @@ impl Engine {
             return;
         }
         let request = self.requests.get(id);
-        let (first, blocks) = (request.blocks[0].key, request.blocks.len() as u64);
+        let (first, blocks) = (request.blocks()[0].key, request.blocks().len() as u64);
         let (most, widest) = (self.pool.memory.cache().most_ahead() as u64, self.pool.limits.read_ahead.into());
         self.read_ahead.works |=
             self.pool.memory.read_streams_mut().note(first, blocks, self.pool.state.now(), most, widest);

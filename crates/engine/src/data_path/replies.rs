@@ -21,11 +21,11 @@ impl Engine {
     /// Notes the end of one of the loads or reads that a request waits for; the request is queued after the last one.
     pub(crate) fn arrived(&mut self, id: RequestId, failed: bool) {
         let request = self.requests.get_mut(id);
-        request.waiting -= 1;
+        request.end_wait();
         if failed {
-            request.error = Some(Error::Io);
+            request.set_error(Error::Io);
         }
-        if request.waiting == 0 {
+        if request.waiting() == 0 {
             self.queue(id);
         }
     }
@@ -54,8 +54,8 @@ impl Engine {
         let mut next = Some(id);
         while let Some(id) = next {
             let request = self.requests.get(id);
-            let token = request.token;
-            next = request.next;
+            let token = request.token();
+            next = request.next();
             self.pool.metadata.io_mut().queue(Effect::Reply { token, result });
             self.end_request(id);
         }
@@ -64,8 +64,8 @@ impl Engine {
     /// Ends a request with an error, as soon as nothing is in progress for it.
     pub(crate) fn fail_when_quiet(&mut self, id: RequestId, error: Error) {
         let request = self.requests.get_mut(id);
-        request.error = Some(error);
-        if request.waiting == 0 {
+        request.set_error(error);
+        if request.waiting() == 0 {
             self.fail_request(id, error);
         }
     }
@@ -74,12 +74,12 @@ impl Engine {
     fn drop_blocks(&mut self, id: RequestId) {
         let Engine { pool: Pool { memory, .. }, requests, jobs, .. } = self;
         let request: &mut Request = requests.get_mut(id);
-        for block in request.blocks.drain(..) {
+        for block in request.blocks_mut().drain(..) {
             for buffer in [block.buffer, block.base_buffer].into_iter().flatten() {
                 memory.buffers_mut().release(buffer);
             }
         }
-        for segment in request.data.drain(..) {
+        for segment in request.data_mut().drain(..) {
             if let Some(buffer) = segment.buffer {
                 jobs.cache_partition.answering -= 1;
                 memory.buffers_mut().release(buffer);
@@ -89,7 +89,7 @@ impl Engine {
 
     /// Ends a read, or a request for extents, when its answer has been sent.
     pub(crate) fn sent(&mut self, id: RequestId) {
-        assert_eq!(self.requests.get(id).stage, Stage::Reply);
+        assert_eq!(self.requests.get(id).stage(), Stage::Reply);
         self.drop_blocks(id);
         self.end_request(id);
     }

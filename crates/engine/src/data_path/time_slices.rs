@@ -30,9 +30,9 @@ impl Engine {
     /// Returns the whole blocks that a clear covers and has not cleared yet.
     pub(crate) fn left_to_clear(&self, id: RequestId) -> (Key, Key) {
         let request = self.requests.get(id);
-        let (volume, block) = (Key::new(request.volume, 0).0, self.pool.metadata.geometry().block());
-        let (first, end) = (request.offset.div_ceil(block), (request.offset + request.length) / block);
-        (Key(volume + first + request.cleared), Key(volume + end))
+        let (volume, block) = (Key::new(request.volume(), 0).0, self.pool.metadata.geometry().block());
+        let (first, end) = (request.offset().div_ceil(block), (request.offset() + request.length()) / block);
+        (Key(volume + first + request.cleared()), Key(volume + end))
     }
 
     /// Returns the next blocks of a clear: all that are left, where the delta has little that it might cover, or a part of them.

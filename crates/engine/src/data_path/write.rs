@@ -2,7 +2,6 @@
 //! allocate, change the map, append to the open record, answer. See docs/internals/write-path.md.
 
 use crate::api::*;
-use crate::data_path::read::push_blocks;
 use crate::dedup::policy::Lookup;
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
@@ -35,7 +34,7 @@ impl Engine {
     /// Notes a write. If it belongs to a stream that would evict much of the read cache, and be evicted before a read of its beginning, its blocks bypass the
     /// cache.
     pub(crate) fn note_write_stream(&mut self, id: RequestId) {
-        let blocks = &self.requests.get(id).blocks;
+        let blocks = self.requests.get(id).blocks();
         if blocks.len() < STREAM_BLOCKS {
             return;
         }
@@ -52,17 +51,17 @@ impl Engine {
         if self.pool.state.read_only() {
             return self.fail_request(id, Error::ReadOnly);
         }
-        if request.kind == Kind::Clear && request.blocks.is_empty() {
+        if request.kind() == Kind::Clear && request.blocks().is_empty() {
             self.push_partial_blocks(id);
         }
         if !self.complete_blocks(id) {
             return;
         }
-        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let volume = self.pool.volume_index(self.requests.get(id).volume()).expect("checked when it began to run");
         if !self.note_unchanged(id, volume) {
             return;
         }
-        let (has_begun, needs_space) = (self.requests.get(id).cleared > 0, self.changes_something(id));
+        let (has_begun, needs_space) = (self.requests.get(id).cleared() > 0, self.changes_something(id));
         if needs_space && self.queues.has_waits_for_space() && !has_begun && !self.may_overtake(id) {
             // Others wait for space already: first come, first served.
             return self.block(id);
@@ -88,21 +87,20 @@ impl Engine {
     fn push_partial_blocks(&mut self, id: RequestId) {
         let geometry = *self.pool.metadata.geometry();
         let request = self.requests.get_mut(id);
-        let (offset, end) = (request.offset, request.offset + request.length);
+        let (offset, end) = (request.offset(), request.offset() + request.length());
         let block = geometry.block();
         let (head, tail) = (!offset.is_multiple_of(block), !end.is_multiple_of(block));
-        let (volume, blocks) = (request.volume, &mut request.blocks);
         if offset / block == (end - 1) / block {
             if head || tail {
-                push_blocks(blocks, volume, offset, end - offset, &geometry);
+                request.add_blocks(offset, end - offset, &geometry);
             }
             return;
         }
         if head {
-            push_blocks(blocks, volume, offset, block - offset % block, &geometry);
+            request.add_blocks(offset, block - offset % block, &geometry);
         }
         if tail {
-            push_blocks(blocks, volume, end / block * block, end % block, &geometry);
+            request.add_blocks(end / block * block, end % block, &geometry);
         }
     }
 
@@ -113,16 +111,16 @@ impl Engine {
     #[inline]
     fn note_unchanged(&mut self, id: RequestId, volume: usize) -> bool {
         let request = self.requests.get_mut(id);
-        request.unchanged = 0;
+        request.forget_unchanged();
         let may_be = |block: &Block| block.unchanged || block.content.is_some_and(|content| content.zero);
-        !request.blocks.iter().any(may_be) || self.note_unchanged_zeroes(id, volume)
+        !request.blocks().iter().any(may_be) || self.note_unchanged_zeroes(id, volume)
     }
 
     #[inline(never)]
     fn note_unchanged_zeroes(&mut self, id: RequestId, volume: usize) -> bool {
         let (mut last, mut missing) = (LastLeaf::default(), None);
-        for at in 0..self.requests.get(id).blocks.len() {
-            let block = self.requests.get(id).blocks[at];
+        for at in 0..self.requests.get(id).blocks().len() {
+            let block = self.requests.get(id).blocks()[at];
             let is_zero = block.content.is_some_and(|content| content.zero);
             let unchanged = is_zero
                 && match self.pool.reads_as_zeroes(volume, block.key, &mut last) {
@@ -130,16 +128,16 @@ impl Engine {
                     Err(page) => {
                         if missing.replace(page) != Some(page) {
                             let request = self.requests.get_mut(id);
-                            request.stage = Stage::LoadMap;
-                            request.waiting += 1;
+                            request.enter(Stage::LoadMap);
+                            request.wait_for(1);
                             self.pool.metadata.load(page, Some(id));
                         }
                         false
                     }
                 };
             let request = self.requests.get_mut(id);
-            request.blocks[at].unchanged = unchanged;
-            request.unchanged += usize::from(unchanged);
+            request.blocks_mut()[at].unchanged = unchanged;
+            request.note_unchanged(unchanged);
         }
         missing.is_none()
     }
@@ -147,19 +145,19 @@ impl Engine {
     /// Returns true if a write or a clear changes anything.
     fn changes_something(&self, id: RequestId) -> bool {
         let request = self.requests.get(id);
-        let clears = request.kind == Kind::Clear && {
+        let clears = request.kind() == Kind::Clear && {
             let (start, stop) = self.left_to_clear(id);
             start < stop
         };
-        clears || request.unchanged < request.blocks.len()
+        clears || request.unchanged() < request.blocks().len()
     }
 
     /// Completes partial blocks from the blocks that they map to; returns false if that has to be waited for.
     fn complete_blocks(&mut self, id: RequestId) -> bool {
-        let volume = self.pool.volume_index(self.requests.get(id).volume).expect("checked when it began to run");
+        let volume = self.pool.volume_index(self.requests.get(id).volume()).expect("checked when it began to run");
         let whole = self.pool.metadata.geometry().block_size;
-        for at in 0..self.requests.get(id).blocks.len() {
-            let block = self.requests.get(id).blocks[at];
+        for at in 0..self.requests.get(id).blocks().len() {
+            let block = self.requests.get(id).blocks()[at];
             if block.to - block.from == whole {
                 continue;
             }
@@ -171,8 +169,8 @@ impl Engine {
                 }
                 Err(Unresolved::Missing(missing)) => {
                     let request = self.requests.get_mut(id);
-                    request.stage = Stage::LoadMap;
-                    request.waiting += 1;
+                    request.enter(Stage::LoadMap);
+                    request.wait_for(1);
                     self.pool.metadata.load(missing, Some(id));
                     continue;
                 }
@@ -184,16 +182,16 @@ impl Engine {
                 return false;
             }
         }
-        self.requests.get(id).waiting == 0
+        self.requests.get(id).waiting() == 0
     }
 
     /// Begins to complete one block from `entry`; false if the request now waits for buffers.
     fn complete_block(&mut self, id: RequestId, at: usize, entry: Entry) -> bool {
-        let block = self.requests.get(id).blocks[at];
-        let clears = self.requests.get(id).kind == Kind::Clear;
+        let block = self.requests.get(id).blocks()[at];
+        let clears = self.requests.get(id).kind() == Kind::Clear;
         if clears && entry.slot().is_none() {
             // Zeroes in a block of zeroes.
-            let part = &mut self.requests.get_mut(id).blocks[at];
+            let part = &mut self.requests.get_mut(id).blocks_mut()[at];
             part.base = Some(entry);
             part.content = Some(BlockContent::ZERO);
             return true;
@@ -215,7 +213,7 @@ impl Engine {
                     }
                 }
             }
-            let part = &mut self.requests.get_mut(id).blocks[at];
+            let part = &mut self.requests.get_mut(id).blocks_mut()[at];
             part.base = Some(entry);
             part.content = None;
             part.compared = None;
@@ -224,7 +222,7 @@ impl Engine {
         if let Some(slot) = entry.slot()
             && base_buffer.is_none()
         {
-            self.requests.get_mut(id).stage = Stage::Read;
+            self.requests.get_mut(id).enter(Stage::Read);
             if !self.fill_one(slot, entry, id, at as u32) {
                 return self.wait_for_merge_buffers(id);
             }
@@ -235,9 +233,9 @@ impl Engine {
         };
         self.pool.memory.buffers_mut().set_incoming(into);
         let request = self.requests.get_mut(id);
-        request.stage = Stage::Merge;
-        request.waiting += 1;
-        request.blocks[at].buffer = Some(into);
+        request.enter(Stage::Merge);
+        request.wait_for(1);
+        request.blocks_mut()[at].buffer = Some(into);
         let op = IoOp::Merge { from: block.from, to: block.to, zero: clears };
         let segments = core::iter::once(into).chain(base_buffer).map(Segment::Buffer);
         self.pool.metadata.io_mut().begin(op, 0, 0, segments, Purpose::Merge { request: id, block: at as u32 });
@@ -246,7 +244,7 @@ impl Engine {
 
     /// Makes a write wait for a buffer, unless another wait will run it again anyway.
     fn wait_for_merge_buffers(&mut self, id: RequestId) -> bool {
-        if self.requests.get(id).waiting == 0 {
+        if self.requests.get(id).waiting() == 0 {
             self.wait_for_buffers(id);
         }
         false
@@ -258,7 +256,7 @@ impl Engine {
             Ok(Outcome::Blocks(&[content])) => Some(content),
             _ => None,
         };
-        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        let block = &mut self.requests.get_mut(id).blocks_mut()[at as usize];
         block.content = content;
         if let Some(base) = block.base_buffer.take() {
             self.pool.memory.buffers_mut().release(base);
@@ -272,28 +270,28 @@ impl Engine {
     /// (summaries, index on disk, space map) or for a comparison of blocks.
     fn look_up(&mut self, id: RequestId, volume: usize, policy: Policy) -> bool {
         // Results of an earlier run may have changed since, and so may the policy.
-        for block in &mut self.requests.get_mut(id).blocks {
+        for block in self.requests.get_mut(id).blocks_mut() {
             (block.lookup, block.intra_duplicate_of) = (Lookup::Nothing, None);
         }
         if !policy.looks_up() {
             return true;
         }
         self.note_mapped(id, volume);
-        let blocks = &self.requests.get(id).blocks;
+        let blocks = self.requests.get(id).blocks();
         if blocks.len() > 1 {
             let digests = blocks.iter().filter_map(|block| block.content).filter(|content| !content.zero);
             self.pool.hints.index.warm(digests.map(|content| self.pool.sharing_digest(content.digest)));
         }
         let mut last: Option<Missing> = None;
         let mut waits = false;
-        for at in 0..self.requests.get(id).blocks.len() {
-            let block = self.requests.get(id).blocks[at];
+        for at in 0..self.requests.get(id).blocks().len() {
+            let block = self.requests.get(id).blocks()[at];
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             if let Some(slot) = self.holds_already(block.entry, content.digest) {
                 if self.pool.hints.index.lookup(self.pool.sharing_digest(content.digest)).is_none() {
                     self.pool.note_known(content.digest, slot);
                 }
-                self.requests.get_mut(id).blocks[at].lookup = Lookup::Unchanged(slot.0);
+                self.requests.get_mut(id).blocks_mut()[at].lookup = Lookup::Unchanged(slot.0);
                 continue;
             }
             let known = match self.known(content.digest) {
@@ -313,25 +311,25 @@ impl Engine {
                 },
                 Known::No => Lookup::Nothing,
                 Known::NotYet(missing) => {
-                    let may_wait = self.requests.get(id).attempts < VERIFY_ATTEMPTS || self.may_ask_disk(id, at);
+                    let may_wait = self.requests.get(id).attempts() < VERIFY_ATTEMPTS || self.may_ask_disk(id, at);
                     let request = self.requests.get_mut(id);
                     if may_wait && last != Some(missing) {
-                        request.waiting += 1;
+                        request.wait_for(1);
                         self.pool.metadata.load(missing, Some(id));
                         last = Some(missing);
                     }
                     Lookup::Nothing
                 }
             };
-            self.requests.get_mut(id).blocks[at].lookup = lookup;
+            self.requests.get_mut(id).blocks_mut()[at].lookup = lookup;
         }
         waits |= last.is_some();
         if waits {
             let request = self.requests.get_mut(id);
-            request.attempts += 1;
-            request.stage = Stage::Verify;
+            request.note_attempt();
+            request.enter(Stage::Verify);
         } else {
-            self.jobs.index_prefetch.want_beside(&self.requests.get(id).blocks, &self.pool);
+            self.jobs.index_prefetch.want_beside(self.requests.get(id).blocks(), &self.pool);
         }
         !waits
     }
@@ -344,8 +342,8 @@ impl Engine {
         }
         let present = self.pool.memory.buffer_of(slot);
         let request = self.requests.get_mut(id);
-        let attempts = request.attempts;
-        let block = &mut request.blocks[at];
+        let attempts = request.attempts();
+        let block = &mut request.blocks_mut()[at];
         if let (Some((known, equal)), Some(_)) = (block.compared, block.base_buffer)
             && known == slot
             && present == block.base_buffer
@@ -369,9 +367,9 @@ impl Engine {
             Err(_) => return Proof::Unequal,
         };
         let request = self.requests.get_mut(id);
-        request.waiting += 1;
-        request.blocks[at].base_buffer = Some(known);
-        request.blocks[at].compared = Some((slot, false));
+        request.wait_for(1);
+        request.blocks_mut()[at].base_buffer = Some(known);
+        request.blocks_mut()[at].compared = Some((slot, false));
         let segments = own.into_iter().chain([known]).map(Segment::Buffer);
         self.pool.metadata.io_mut().begin(
             IoOp::Compare,
@@ -385,7 +383,7 @@ impl Engine {
 
     /// Notes the result of the comparison of two blocks.
     pub(crate) fn compared(&mut self, id: RequestId, at: u32, result: Result<Outcome<'_>, IoError>) {
-        let block = &mut self.requests.get_mut(id).blocks[at as usize];
+        let block = &mut self.requests.get_mut(id).blocks_mut()[at as usize];
         if let Some((_, equal)) = &mut block.compared {
             *equal = result == Ok(Outcome::Equal(true));
         }
@@ -440,8 +438,8 @@ impl Engine {
         let offline = self.pool.is_offline(&self.pool.durable.volumes()[volume]);
         let misses = self.jobs.rebuild().misses() && policy.shares() && !self.has_complete_index(policy);
         let row = self.pool.device().sequential_blocks as usize;
-        let sequential = row > 0 && self.requests.get(id).blocks.len() >= row;
-        for at in 0..self.requests.get(id).blocks.len() {
+        let sequential = row > 0 && self.requests.get(id).blocks().len() >= row;
+        for at in 0..self.requests.get(id).blocks().len() {
             self.change_block(id, at, SkippedLookups { offline, misses }, sequential);
         }
         self.pool.free_dead();
@@ -455,8 +453,8 @@ impl Engine {
             self.pool.write_slots();
         }
         let is_durable = self.pool.durable.journal().is_durable();
-        if self.requests.get(id).fua && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
-            self.requests.get_mut(id).stage = Stage::Commit;
+        if self.requests.get(id).fua() && !is_durable && !self.pool.mutant(Mutant::EarlyFua) {
+            self.requests.get_mut(id).enter(Stage::Commit);
             // A request that changed nothing depends on earlier records.
             self.queues.wait_for_record(self.pool.durable.journal().last(), id);
         } else {
@@ -466,7 +464,7 @@ impl Engine {
 
     /// Clears the whole blocks of a clear that are left.
     fn clear_range(&mut self, id: RequestId) {
-        if self.requests.get(id).kind != Kind::Clear {
+        if self.requests.get(id).kind() != Kind::Clear {
             return;
         }
         let (start, stop) = self.left_to_clear(id);
@@ -491,7 +489,7 @@ impl Engine {
     }
 
     fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, sequential: bool) {
-        let block = self.requests.get(id).blocks[at];
+        let block = self.requests.get(id).blocks()[at];
         if block.unchanged {
             return;
         }
@@ -504,7 +502,7 @@ impl Engine {
         } else if block.decision == Decision::Keep {
             return;
         } else {
-            let buffer = self.requests.get_mut(id).blocks[at].buffer.take().expect("payload has a buffer");
+            let buffer = self.requests.get_mut(id).blocks_mut()[at].buffer.take().expect("payload has a buffer");
             let may_travel = !content.record_like || self.has_inlined_records();
             let is_missed = looked.misses && block.intra_duplicate_of.is_none() && block.lookup == Lookup::Nothing;
             let is_left = looked.offline || is_missed;
@@ -523,12 +521,12 @@ impl Engine {
             }
             entry
         };
-        self.requests.get_mut(id).blocks[at].entry = entry;
+        self.requests.get_mut(id).blocks_mut()[at].entry = entry;
     }
 
     /// Returns the slot that a block shares, if it shares one.
     fn shared_slot(&self, id: RequestId, at: usize) -> Option<Slot> {
-        let blocks = &self.requests.get(id).blocks;
+        let blocks = self.requests.get(id).blocks();
         match blocks[at].decision {
             Decision::Share(slot) => Some(slot),
             Decision::IntraRequest => blocks[blocks[at].intra_duplicate_of? as usize].entry.slot(),
@@ -571,7 +569,7 @@ impl Engine {
 
     /// Clears a part of a long clear, for which there is space, if something is left for later: then it continues with its next time slice.
     fn clears_in_parts(&mut self, id: RequestId) -> bool {
-        if self.requests.get(id).kind != Kind::Clear || !self.is_long(id) {
+        if self.requests.get(id).kind() != Kind::Clear || !self.is_long(id) {
             return false;
         }
         if !self.time_slices.has_steps() && !self.pool.mutant(Mutant::EndlessTimeSlice) {
@@ -588,8 +586,8 @@ impl Engine {
         self.pool.free_dead();
         self.pool.state.note_change();
         let request = self.requests.get_mut(id);
-        request.cleared += stop.0 - start.0;
-        request.stage = Stage::Admit;
+        request.note_cleared(stop.0 - start.0);
+        request.enter(Stage::Admit);
         self.queue(id);
         true
     }

@@ -177,14 +177,14 @@ impl CachePartition {
 
     /// Counts the index lookups of a write.
     pub(crate) fn note_lookups(&mut self, request: &Request, policy: Policy, limits: &Limits) {
-        if request.kind != Kind::Write {
+        if request.kind() != Kind::Write {
             return;
         }
         self.controller.count_request();
         if !policy.looks_up() {
             return;
         }
-        for block in &request.blocks {
+        for block in request.blocks() {
             let Some(content) = block.content.filter(|content| !content.zero) else { continue };
             let slot = match (block.lookup, block.decision) {
                 // Found through the mapping of the block, not by the index.
@@ -210,7 +210,7 @@ impl CachePartition {
     pub(crate) fn note_read(&mut self, request: &Request) {
         self.controller.count_request();
         let lru = self.setting.is_some_and(|setting| setting.replacement == Replacement::Lru);
-        for block in &request.blocks {
+        for block in request.blocks() {
             let Some(slot) = block.entry.slot() else { continue };
             // A larger cache would not have had a prefetched block sooner.
             if let Some((list, segment)) = self.read_ghosts.touch(slot, lru).filter(|_| !block.was_ahead) {

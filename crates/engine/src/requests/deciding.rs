@@ -32,12 +32,12 @@ impl Deciding {
     /// Decides on the blocks of a request.
     pub(crate) fn decide(&mut self, request: &mut Request, policy: Policy) {
         if !policy.looks_up() {
-            return request.blocks.iter_mut().for_each(|block| block.decision = Decision::Write);
+            return request.blocks_mut().iter_mut().for_each(|block| block.decision = Decision::Write);
         }
         self.look(request);
         self.find_intra_duplicates(request);
         policy.decide(&self.lookups, &mut self.shares);
-        for (block, &share) in request.blocks.iter_mut().zip(&self.shares) {
+        for (block, &share) in request.blocks_mut().iter_mut().zip(&self.shares) {
             block.decision = match block.lookup {
                 Lookup::Known(slot) if share => Decision::Share(Slot(slot)),
                 Lookup::Unchanged(_) if share => Decision::Keep,
@@ -47,7 +47,7 @@ impl Deciding {
                 _ => Decision::Write,
             };
         }
-        let (blocks, mut at) = (&mut request.blocks, 0);
+        let (blocks, mut at) = (request.blocks_mut(), 0);
         while let Some(run) = policy.next_repeat(blocks.len(), at, |at| is_repeated(blocks, at)) {
             for block in &mut blocks[run.start + 1..run.end] {
                 (block.decision, block.intra_duplicate_of) = (Decision::IntraRequest, Some(run.start as u32));
@@ -64,7 +64,7 @@ impl Deciding {
 
     fn look(&mut self, request: &Request) {
         self.lookups.clear();
-        self.lookups.extend(request.blocks.iter().map(|block| block.lookup));
+        self.lookups.extend(request.blocks().iter().map(|block| block.lookup));
         self.shares.clear();
         self.shares.resize(self.lookups.len(), false);
     }
@@ -73,15 +73,15 @@ impl Deciding {
     fn find_intra_duplicates(&mut self, request: &mut Request) {
         self.digests.clear();
         self.blocks.clear();
-        for at in 0..request.blocks.len() {
-            let block = request.blocks[at];
+        for at in 0..request.blocks().len() {
+            let block = request.blocks()[at];
             let payload = block.content.filter(|content| !content.zero && block.lookup == Lookup::Nothing);
             let Some(content) = payload else { continue };
             let half = u128::from_le_bytes(content.digest.0) as u64;
             let first = self.digests.iter().position(|&digest| digest == half).map(|first| self.blocks[first]);
-            let equal = |first: &u32| request.blocks[*first as usize].content == block.content;
+            let equal = |first: &u32| request.blocks()[*first as usize].content == block.content;
             match first.filter(equal) {
-                Some(first) => request.blocks[at].intra_duplicate_of = Some(first),
+                Some(first) => request.blocks_mut()[at].intra_duplicate_of = Some(first),
                 None => {
                     self.digests.push(half);
                     self.blocks.push(at as u32);
@@ -95,9 +95,9 @@ impl Deciding {
         policy.decide(&self.lookups, &mut self.shares);
         let (mut intra_duplicates, mut at) = (0, 0);
         if policy == Policy::Full {
-            intra_duplicates = request.blocks.iter().filter(|block| block.intra_duplicate_of.is_some()).count();
+            intra_duplicates = request.blocks().iter().filter(|block| block.intra_duplicate_of.is_some()).count();
         }
-        while let Some(run) = policy.next_repeat(request.blocks.len(), at, |at| is_repeated(&request.blocks, at)) {
+        while let Some(run) = policy.next_repeat(request.blocks().len(), at, |at| is_repeated(request.blocks(), at)) {
             (intra_duplicates, at) = (intra_duplicates + run.len() - 1, run.end);
         }
         let blocks = (self.shares.iter().filter(|share| **share).count() + intra_duplicates) as u64;

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 use crate::api::{BlockContent, BufferId, DataSegment, Error, Extent, Nanos, RequestId, VolumeId};
 
 use crate::dedup::policy::{Lookup, OnDisk};
-use crate::format::entry::{Entry, Key, Slot};
+use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::format::geometry::Geometry;
 use crate::pool::Pool;
 use crate::requests::foreground::{Foreground, Measured};
 use crate::sizes::list_bytes;
@@ -132,43 +133,293 @@ impl Block {
 /// A request in flight.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub token: u64,
-    pub kind: Kind,
-    pub volume: VolumeId,
-    pub offset: u64,
-    pub length: u64,
+    token: u64,
+    kind: Kind,
+    volume: VolumeId,
+    offset: u64,
+    length: u64,
     /// Time at which it came.
     came: Nanos,
-    pub fua: bool,
+    fua: bool,
     /// A clear: whole blocks that it has cleared.
-    pub cleared: u64,
+    cleared: u64,
     /// Blocks that are unchanged.
-    pub unchanged: usize,
+    unchanged: usize,
     /// The most extents to report.
-    pub limit: u32,
-    pub stage: Stage,
+    limit: u32,
+    stage: Stage,
     /// Loads, fills and merges that have to come before it runs again.
-    pub waiting: u32,
-    pub error: Option<Error>,
-    pub blocks: Vec<Block>,
-    pub data: Vec<DataSegment>,
-    pub extents: Vec<Extent>,
+    waiting: u32,
+    error: Option<Error>,
+    blocks: Vec<Block>,
+    data: Vec<DataSegment>,
+    extents: Vec<Extent>,
     /// Times that summaries were waited for.
-    pub attempts: u8,
+    attempts: u8,
     /// Checkpoints that had been done when it began to wait for space.
-    pub waits_since: Option<u64>,
+    waits_since: Option<u64>,
     /// Reads: device reads that were begun for it.
-    pub device_reads: u32,
+    device_reads: u32,
     /// True if it has run at least once.
-    pub has_run: bool,
+    has_run: bool,
     /// Write that this one is coalesced into, which has its blocks.
-    pub leader: Option<RequestId>,
+    leader: Option<RequestId>,
     /// Next of the coalesced writes. For long requests: the next of its client that can run.
-    pub next: Option<RequestId>,
+    next: Option<RequestId>,
     active: bool,
 }
 
 impl Request {
+    /// Returns the driver's token.
+    #[inline]
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    #[inline]
+    pub(crate) fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Returns the byte of the volume at which it begins.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns its length in bytes.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns true if it is answered only once it is durable.
+    #[inline]
+    pub(crate) fn fua(&self) -> bool {
+        self.fua
+    }
+
+    pub(crate) fn set_fua(&mut self, fua: bool) {
+        self.fua = fua;
+    }
+
+    /// Returns the most extents to report.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(crate) fn set_limit(&mut self, extents: u32) {
+        self.limit = extents;
+    }
+
+    #[inline]
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Enters a stage. No request leaves `Commit` or `Reply`: its change is made, or it is answered.
+    #[inline]
+    pub(crate) fn enter(&mut self, stage: Stage) {
+        assert!(self.stage < Stage::Commit, "a request ends after its last stage");
+        self.stage = stage;
+    }
+
+    /// Returns the number of loads, fills and merges that have to come before it runs again.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Notes that `number` loads, fills or merges have to come before it runs again.
+    #[inline]
+    pub(crate) fn wait_for(&mut self, number: u32) {
+        self.waiting += number;
+    }
+
+    /// Notes that one of those has come.
+    #[inline]
+    pub(crate) fn end_wait(&mut self) {
+        self.waiting -= 1;
+    }
+
+    /// Returns the error with which it will be answered when nothing is waited for.
+    #[inline]
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error
+    }
+
+    pub(crate) fn set_error(&mut self, error: Error) {
+        self.error = Some(error);
+    }
+
+    #[inline]
+    pub(crate) fn blocks(&self) -> &Vec<Block> {
+        &self.blocks
+    }
+
+    #[inline]
+    pub(crate) fn blocks_mut(&mut self) -> &mut Vec<Block> {
+        &mut self.blocks
+    }
+
+    /// Appends the blocks that a byte range touches, each with the bytes of it that are in the range.
+    pub(crate) fn add_blocks(&mut self, offset: u64, length: u64, geometry: &Geometry) {
+        let block = geometry.block();
+        let (first, last) = (offset / block, (offset + length - 1) / block);
+        assert!(last >> LBA_BITS == 0);
+        for lba in first..=last {
+            let start = lba * block;
+            let from = offset.max(start) - start;
+            let to = (offset + length).min(start + block) - start;
+            self.blocks.push(Block::new(Key::new(self.volume, lba), from as u32, to as u32));
+        }
+    }
+
+    /// Makes its blocks the segments of its answer. Returns the number of buffers among them.
+    pub(crate) fn answer_with_blocks(&mut self) -> u32 {
+        let Request { blocks, data, .. } = self;
+        let segments =
+            blocks.drain(..).map(|block| DataSegment { buffer: block.buffer, from: block.from, to: block.to });
+        let before = data.len();
+        data.extend(segments);
+        data[before..].iter().filter(|segment| segment.buffer.is_some()).count() as u32
+    }
+
+    /// Returns the segments of its answer.
+    #[inline]
+    pub(crate) fn data(&self) -> &Vec<DataSegment> {
+        &self.data
+    }
+
+    #[inline]
+    pub(crate) fn data_mut(&mut self) -> &mut Vec<DataSegment> {
+        &mut self.data
+    }
+
+    /// Returns the extents of its answer.
+    pub(crate) fn extents(&self) -> &Vec<Extent> {
+        &self.extents
+    }
+
+    pub(crate) fn extents_mut(&mut self) -> &mut Vec<Extent> {
+        &mut self.extents
+    }
+
+    /// Returns the number of whole blocks that it, a clear, has cleared.
+    pub(crate) fn cleared(&self) -> u64 {
+        self.cleared
+    }
+
+    pub(crate) fn note_cleared(&mut self, blocks: u64) {
+        self.cleared += blocks;
+    }
+
+    /// Returns the number of its blocks that are unchanged.
+    #[inline]
+    pub(crate) fn unchanged(&self) -> usize {
+        self.unchanged
+    }
+
+    /// Notes whether one more of its blocks is unchanged.
+    pub(crate) fn note_unchanged(&mut self, is_unchanged: bool) {
+        self.unchanged += usize::from(is_unchanged);
+    }
+
+    /// Forgets the count of unchanged blocks: they are looked at once more.
+    pub(crate) fn forget_unchanged(&mut self) {
+        self.unchanged = 0;
+    }
+
+    /// Returns how often summaries were waited for.
+    pub(crate) fn attempts(&self) -> u8 {
+        self.attempts
+    }
+
+    pub(crate) fn note_attempt(&mut self) {
+        self.attempts += 1;
+    }
+
+    /// Returns the number of checkpoints that had been done when it began to wait for space.
+    pub(crate) fn waits_since(&self) -> Option<u64> {
+        self.waits_since
+    }
+
+    /// Notes that it waits for space, from the first time on; `checkpoints` are done.
+    pub(crate) fn wait_for_space_since(&mut self, checkpoints: u64) -> u64 {
+        *self.waits_since.get_or_insert(checkpoints)
+    }
+
+    /// Lets it wait for space as from now on: something was given back for it.
+    pub(crate) fn wait_anew(&mut self, checkpoints: u64) {
+        self.waits_since = Some(checkpoints);
+    }
+
+    /// Returns the number of device reads that were begun for it.
+    pub(crate) fn device_reads(&self) -> u32 {
+        self.device_reads
+    }
+
+    pub(crate) fn note_device_read(&mut self) {
+        self.device_reads += 1;
+    }
+
+    /// Returns true if it has run at least once.
+    #[inline]
+    pub(crate) fn has_run(&self) -> bool {
+        self.has_run
+    }
+
+    #[inline]
+    pub(crate) fn note_run(&mut self) {
+        self.has_run = true;
+    }
+
+    /// Gives a buffer with its content to the block at `at`: that of a read gets it as its own, others as the content that they are completed from or
+    /// compared with.
+    #[inline]
+    pub(crate) fn give_buffer(&mut self, at: u32, buffer: BufferId) {
+        let block = &mut self.blocks[at as usize];
+        match self.kind {
+            Kind::Read => block.buffer = Some(buffer),
+            _ => block.base_buffer = Some(buffer),
+        }
+    }
+
+    /// Lets a write that was coalesced with others begin once more, alone. `waits_since`: as for the request that it was part of.
+    pub(crate) fn begin_alone(&mut self, waits_since: Option<u64>) {
+        (self.next, self.leader, self.stage) = (None, None, Stage::Admit);
+        (self.error, self.attempts, self.waits_since) = (None, 0, waits_since);
+    }
+
+    pub(crate) fn set_leader(&mut self, leader: RequestId) {
+        assert!(self.leader.is_none(), "a write is coalesced once");
+        self.leader = Some(leader);
+    }
+
+    /// Returns the next of the coalesced writes, or the next of its client that can run.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<RequestId> {
+        self.next
+    }
+
+    pub(crate) fn set_next(&mut self, next: RequestId) {
+        self.next = Some(next);
+    }
+
+    /// Inserts a coalesced write behind this one, and returns the former next.
+    pub(crate) fn replace_next(&mut self, next: RequestId) -> Option<RequestId> {
+        self.next.replace(next)
+    }
+
+    pub(crate) fn take_next(&mut self) -> Option<RequestId> {
+        self.next.take()
+    }
+
     /// Frees the memory of its lists.
     fn forget_lists(&mut self) {
         (self.blocks, self.data, self.extents) = (Vec::new(), Vec::new(), Vec::new());

@@ -51,24 +51,24 @@ impl TimeSlices {
 
     /// Returns true if a request may take more steps than a short one.
     pub(crate) fn is_long(&self, request: &Request) -> bool {
-        match request.kind {
+        match request.kind() {
             Kind::Write | Kind::Flush => false,
             Kind::Extents => true,
             // Its blocks have arrived: it is only to be answered.
-            Kind::Read if request.stage == Stage::Read => false,
-            Kind::Read | Kind::Clear => request.length > self.short,
+            Kind::Read if request.stage() == Stage::Read => false,
+            Kind::Read | Kind::Clear => request.length() > self.short,
         }
     }
 
     /// Queues a long request behind the others of its client.
     pub(crate) fn push(&mut self, id: RequestId, requests: &mut Requests) {
         let request = requests.get(id);
-        self.clears += u32::from(request.kind == Kind::Clear);
-        let number = client_of(request.token);
+        self.clears += u32::from(request.kind() == Kind::Clear);
+        let number = client_of(request.token());
         match self.clients.iter_mut().find(|client| client.number == number) {
             Some(client) => {
                 let last = core::mem::replace(&mut client.last, id);
-                requests.get_mut(last).next = Some(id);
+                requests.get_mut(last).set_next(id);
             }
             None => self.clients.push_back(Client { number, first: id, last: id }),
         }
@@ -77,12 +77,12 @@ impl TimeSlices {
     /// Takes the first request of the client whose time slice it is, and returns it with the steps that it takes beside those that it reports.
     pub(crate) fn pop(&mut self, requests: &mut Requests, block: u64) -> Option<(RequestId, u64)> {
         let Client { number, first, last } = self.clients.pop_front()?;
-        if let Some(next) = requests.get_mut(first).next.take() {
+        if let Some(next) = requests.get_mut(first).take_next() {
             self.clients.push_back(Client { number, first: next, last });
         }
         let request = requests.get(first);
-        self.clears -= u32::from(request.kind == Kind::Clear);
-        let read = if request.kind == Kind::Read { READ_STEPS * (request.length / block) } else { 0 };
+        self.clears -= u32::from(request.kind() == Kind::Clear);
+        let read = if request.kind() == Kind::Read { READ_STEPS * (request.length() / block) } else { 0 };
         Some((first, BEGIN_STEPS + read))
     }
 

@@ -154,15 +154,15 @@ impl Replicate {
 
     /// Notes a read in flight, if it takes many device reads.
     pub(crate) fn note_split(&mut self, pool: &mut Pool, request: &Request) {
-        let (blocks, reads) = (request.blocks.len(), request.device_reads as usize);
+        let (blocks, reads) = (request.blocks().len(), request.device_reads() as usize);
         let pays = reads > 1 && blocks <= (reads - 1) * BLOCKS_FOR_A_READ;
         if pays && pool.notes_regions() {
-            pool.regions_mut().read(request.blocks[0].key, reads as u32 - 1);
+            pool.regions_mut().read(request.blocks()[0].key, reads as u32 - 1);
         }
         if !pays || pool.in_order_budget() == 0 || !pool.takes_changes() {
             return;
         }
-        let noted = ScatteredRead { first: request.blocks[0].key, blocks: blocks as u64 };
+        let noted = ScatteredRead { first: request.blocks()[0].key, blocks: blocks as u64 };
         if self.noted.contains(&noted) {
             return;
         }
