@@ -161,7 +161,7 @@ impl Engine {
             || self.pool.has_discards()
             || self.jobs.disk_index_is_due(&self.pool, load)
             || self.queues.has_waits_for_space()
-            || self.pool.checkpoint.in_progress.is_some()
+            || self.pool.checkpoint.is_in_progress()
             || self.pool.state.metadata_full()
             || self.pool.state.host_full();
         let open = self.pool.state.phase() != Phase::Closed;

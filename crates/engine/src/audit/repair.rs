@@ -364,10 +364,10 @@ impl Planner<'_, '_> {
         let accepted = self.accept(&mut recovery);
         let last = recovery.records[..accepted].last();
         let end = JournalEnd {
-            sequence: last.map_or(included, |record| record.header.sequence),
-            checksum: last.map_or(included_checksum, |record| record.checksum),
+            sequence: last.map_or(included, |record| record.header().sequence),
+            checksum: last.map_or(included_checksum, |record| record.checksum()),
             position: {
-                let used: u32 = recovery.records[..accepted].iter().map(|record| blocks_of(&record.header)).sum();
+                let used: u32 = recovery.records[..accepted].iter().map(|record| blocks_of(record.header())).sum();
                 (journal_position + used) % self.geometry().journal_blocks
             },
         };
@@ -382,9 +382,9 @@ impl Planner<'_, '_> {
         }
         recovery.records.truncate(accepted);
         for record in &recovery.records {
-            for change in &record.changes {
+            for change in record.changes() {
                 self.engine.pool.durable.note_replayed_backlog(change.is_offline());
-                self.engine.pool.replay_change(change, record.header.sequence);
+                self.engine.pool.replay_change(change, record.header().sequence);
             }
         }
         self.prove_new_blocks(&recovery.inlined);
@@ -470,7 +470,7 @@ impl Planner<'_, '_> {
         let Recovery { records, inlined, sizes, watermark, .. } = recovery;
         for (number, record) in records.iter_mut().enumerate() {
             // Changes of a volume that is lost with its table are lost with it.
-            record.changes.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
+            record.retain(|change| volume_of(change).is_none_or(|volume| sizes.contains_key(&volume)));
             let (checks, makes_sense) = checks_of(&self.engine.pool, record, inlined, sizes, *watermark);
             let content = &mut self.medium.content;
             let holds = |check: &crate::recovery::Check| {

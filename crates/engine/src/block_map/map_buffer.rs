@@ -47,9 +47,9 @@ pub(crate) struct Pass {
     point_at: usize,
     leaf_at: usize,
     /// Blocks whose records the log has to revoke.
-    pub removed: Vec<Key>,
+    pub(crate) removed: Vec<Key>,
     /// True if there are too many blocks to revoke: the log is rewritten.
-    pub anew: bool,
+    pub(crate) anew: bool,
 }
 
 /// Leaf that a checkpoint writes.

@@ -30,7 +30,7 @@ const FIRST_WINDOW: u64 = 32;
 
 /// A reader of ascending blocks.
 pub(crate) struct Stream {
-    pub volume: VolumeId,
+    volume: VolumeId,
     /// First block of its first request.
     begun: u64,
     /// Block behind its last request.
@@ -40,13 +40,13 @@ pub(crate) struct Stream {
     /// Blocks to be ahead of `next`; 0: it is not sequential so far.
     window: u64,
     /// Block up to which it has been read ahead.
-    pub ahead: u64,
+    ahead: u64,
     /// Block up to which it is being read ahead; not at all if that is no more than `ahead`.
-    pub goal: u64,
+    goal: u64,
     /// True if its last refill took small reads.
-    pub is_scattered: bool,
+    is_scattered: bool,
     /// Times that this refill has asked for a page.
-    pub tries: u32,
+    tries: u32,
     /// Time at which its last request came.
     last: Nanos,
 }
@@ -93,6 +93,39 @@ impl Stream {
         (self.ahead, self.goal, self.tries) = (0, 0, 0);
     }
 
+    #[inline]
+    pub(crate) fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Returns the block up to which it has been read ahead.
+    #[inline]
+    pub(crate) fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// Returns the block up to which it is being read ahead.
+    #[inline]
+    pub(crate) fn goal(&self) -> u64 {
+        self.goal
+    }
+
+    /// Notes that it has been read ahead up to a block. `is_scattered`: that took small reads.
+    pub(crate) fn advance(&mut self, end: u64, is_scattered: bool) {
+        self.is_scattered = is_scattered;
+        if end > self.ahead {
+            self.tries = 0;
+        }
+        self.ahead = end;
+    }
+
+    /// Notes that this refill asks for a page, and returns how often it has.
+    pub(crate) fn note_try(&mut self) -> u32 {
+        self.tries += 1;
+        self.tries
+    }
+
+    /// Returns true if it is being read ahead.
     pub(crate) fn is_refilling(&self) -> bool {
         self.goal > self.ahead
     }

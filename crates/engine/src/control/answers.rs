@@ -14,7 +14,7 @@ use crate::repair::block_repair::Damage;
 impl Engine {
     /// Returns the damages found last, in order; at most 64.
     pub fn damages(&self) -> impl Iterator<Item = &Damage> {
-        self.repairs.damages().list.iter()
+        self.repairs.damages().list().iter()
     }
 
     /// Returns the number of blocks under repair: a read of one waits for the repair's outcome.

@@ -27,7 +27,7 @@ impl Engine {
             Command::Dedup { command } => self.jobs.dedup_mut().command(&mut self.pool, command).map(checkpoint),
             Command::Relocate { command } => {
                 let done = self.jobs.relocate_mut().command(&mut self.pool, command);
-                done.map(|()| checkpoint(self.pool.checkpoint.checkpoints_done))
+                done.map(|()| checkpoint(self.pool.checkpoint.done()))
             }
             Command::Settle if self.pool.state.read_only() || self.pool.state.phase() != Phase::Serving => {
                 Err(ControlError::ReadOnly)
@@ -64,7 +64,7 @@ impl Engine {
             let PendingCommand { token, wait } = self.pending_commands[at];
             let done = match wait {
                 CommandWait::Checkpoint { checkpoints } => {
-                    (self.pool.checkpoint.checkpoints_done >= checkpoints).then_some(Ok(()))
+                    (self.pool.checkpoint.done() >= checkpoints).then_some(Ok(()))
                 }
                 CommandWait::Change(change) => self.begin_change(at, change),
                 CommandWait::Record { sequence } => {
@@ -182,7 +182,7 @@ impl Engine {
             self.pool.wake();
             return None;
         };
-        if self.pool.checkpoint.checkpoints_done < checkpoints || self.pool.metadata.io().in_flight() > 0 {
+        if self.pool.checkpoint.done() < checkpoints || self.pool.metadata.io().in_flight() > 0 {
             return None;
         }
         self.pool.state.close();

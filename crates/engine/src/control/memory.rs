@@ -57,7 +57,7 @@ impl Engine {
     /// Returns the bytes of memory in use: everything that [`Limits::for_memory`] divides.
     pub(crate) fn memory(&self) -> u64 {
         let checkpoint = self.jobs.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.memory());
-        let lent = self.pool.checkpoint.in_progress.as_ref().map_or(0, |in_progress| list_bytes(&in_progress.changes));
+        let lent = self.pool.checkpoint.in_progress().map_or(0, |in_progress| list_bytes(&in_progress.changes));
         u64::from(self.pool.memory.buffers().numbers()) * self.pool.geometry().block()
             + self.pool.memory.buffers().memory()
             + self.pool.metadata.pages().memory()

@@ -141,7 +141,7 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         Counters {
             page_visits: self.pool.metadata.page_visits(),
-            checkpoints: self.pool.checkpoint.checkpoints_done,
+            checkpoints: self.pool.checkpoint.done(),
             ..self.pool.stats.counters
         }
     }
@@ -177,11 +177,11 @@ impl Engine {
             unmerged_entries: (self.pool.durable.delta().len() + self.pool.durable.frozen().len()) as u64,
             buffered_entries: self.pool.durable.map_buffer().len() as u64,
             memory_bytes: self.memory(),
-            checkpoints: self.pool.checkpoint.checkpoints_done,
+            checkpoints: self.pool.checkpoint.done(),
             checkpoint_in_progress: self.jobs.checkpoint.is_some(),
-            damaged_blocks_found: self.repairs.damages().found,
-            repaired_blocks: self.repairs.damages().repaired,
-            damages_left: self.repairs.damages().left,
+            damaged_blocks_found: self.repairs.damages().found(),
+            repaired_blocks: self.repairs.damages().repaired(),
+            damages_left: self.repairs.damages().left(),
             scrub: self.jobs.scrub.status(&self.pool),
             dedup: self.jobs.dedup().status(&self.pool),
             relocate: self.jobs.relocate().status(&self.pool),

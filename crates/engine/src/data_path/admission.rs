@@ -128,7 +128,7 @@ impl Engine {
             self.block(id);
             return false;
         }
-        let done = self.pool.checkpoint.checkpoints_done;
+        let done = self.pool.checkpoint.done();
         let begins = self.requests.get(id).waits_since().is_none();
         let since = self.requests.get_mut(id).wait_for_space_since(done);
         if begins {

@@ -130,13 +130,13 @@ impl Engine {
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
         let load = self.pool.metadata.pages_mut().end_load(key);
         let good = self.pool.metadata.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed(), bytes) == load.pointer.checksum);
-        if let Some(bytes) = bytes.filter(|_| good && !load.orphan) {
+            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed(), bytes) == load.pointer().checksum);
+        if let Some(bytes) = bytes.filter(|_| good && !load.is_orphan()) {
             self.pool.metadata.pages_mut().fill(key, bytes);
             self.pool.metadata.forget_failure(key);
         }
         // Waiters for a page that no longer belongs to the metadata look again. Damage of a page without a request for it is left to later readers.
-        let failed = !good && !load.orphan && !load.beside;
+        let failed = !good && !load.is_orphan() && !load.is_beside();
         if failed {
             self.pool.page_failed(key, bytes.is_none());
         }

@@ -40,31 +40,32 @@ impl Engine {
         let request = self.requests.get(id);
         let (first, blocks) = (request.blocks()[0].key, request.blocks().len() as u64);
         let (most, widest) = (self.pool.memory.cache().most_ahead() as u64, self.pool.limits.read_ahead.into());
-        self.read_ahead.works |=
-            self.pool.memory.read_streams_mut().note(first, blocks, self.pool.state.now(), most, widest);
+        let refills = self.pool.memory.read_streams_mut().note(first, blocks, self.pool.state.now(), most, widest);
+        self.read_ahead.note_work(refills);
     }
 
     /// Reads ahead where windows are to be filled.
     pub(crate) fn step_read_ahead(&mut self) {
-        if !self.read_ahead.works || self.pool.state.phase() != Phase::Serving || self.queues.waits_for_buffers() > 0 {
+        if !self.read_ahead.works() || self.pool.state.phase() != Phase::Serving || self.queues.waits_for_buffers() > 0
+        {
             return;
         }
         let mut works = false;
         for at in 0..self.pool.memory.read_streams_mut().len() {
             while self.pool.memory.read_streams_mut().get(at).is_refilling() {
                 works = true;
-                if self.read_ahead.reads_in_flight > self.pool.device().reads_in_flight as usize || !self.refill(at) {
+                if self.read_ahead.reads_in_flight() > self.pool.device().reads_in_flight as usize || !self.refill(at) {
                     break;
                 }
             }
         }
-        self.read_ahead.works = works;
+        self.read_ahead.end_step(works);
     }
 
     /// Continues the refill of a stream; returns false if it has to wait, or is over.
     fn refill(&mut self, at: usize) -> bool {
         let stream = self.pool.memory.read_streams_mut().get(at);
-        let (id, ahead, mut goal) = (stream.volume, stream.ahead, stream.goal);
+        let (id, ahead, mut goal) = (stream.volume(), stream.ahead(), stream.goal());
         let Some(volume) = self.pool.volume_index(id) else {
             self.pool.memory.read_streams_mut().get(at).stop();
             return false;
@@ -80,7 +81,7 @@ impl Engine {
             self.pool.memory.read_streams_mut().get(at).stop();
             return false;
         }
-        let mut wanted = core::mem::take(&mut self.read_ahead.wanted);
+        let mut wanted = self.read_ahead.take_wanted();
         wanted.clear();
         let (mut lba, mut missing, mut leaf) = (ahead, None, LastLeaf::default());
         while lba < end && missing.is_none() {
@@ -95,9 +96,9 @@ impl Engine {
                 Err(Unresolved::Missing(page)) => missing = Some(page),
             }
         }
-        let before = self.read_ahead.reads_in_flight;
+        let before = self.read_ahead.reads_in_flight();
         let end = self.read_wanted(&mut wanted).unwrap_or(lba);
-        let reads = self.read_ahead.reads_in_flight - before;
+        let reads = self.read_ahead.reads_in_flight() - before;
         let is_scattered = reads * SCATTERED > wanted.len();
         if end > ahead && self.pool.notes_regions() {
             let in_order = 1 + wanted.len() / RUN_BLOCKS as usize;
@@ -105,19 +106,14 @@ impl Engine {
             self.pool.regions_mut().read(middle, reads.saturating_sub(in_order) as u32);
             self.pool.regions_mut().went_on(Key::new(id, ahead), Key::new(id, end));
         }
-        self.read_ahead.wanted = wanted;
+        self.read_ahead.keep_wanted(wanted);
         let stream = self.pool.memory.read_streams_mut().get(at);
-        stream.is_scattered = is_scattered;
-        stream.ahead = end;
-        if end > ahead {
-            stream.tries = 0;
-        }
+        stream.advance(end, is_scattered);
         let Some(missing) = missing.filter(|_| end == lba) else { return true };
         if self.pool.metadata.pages().is_loading(missing.key) {
             return false;
         }
-        stream.tries += 1;
-        if stream.tries > TRIES || self.pool.metadata.has_failed(missing.key) {
+        if stream.note_try() > TRIES || self.pool.metadata.has_failed(missing.key) {
             stream.stop();
             return false;
         }
@@ -139,7 +135,7 @@ impl Engine {
         let mut end = None;
         let most = self.pool.device().window_reads as usize;
         self.read_wanted_replicas(wanted);
-        let mut sorted = core::mem::take(&mut self.read_ahead.sorted);
+        let mut sorted = self.read_ahead.take_sorted();
         loop {
             sorted.clear();
             sorted.extend_from_slice(wanted);
@@ -167,7 +163,7 @@ impl Engine {
                 break;
             }
         }
-        self.read_ahead.sorted = sorted;
+        self.read_ahead.keep_sorted(sorted);
         end
     }
 
@@ -185,7 +181,7 @@ impl Engine {
     fn read_ahead_run(&mut self, run: &[WantedBlock]) -> bool {
         let (first, last) = (run[0].slot, run[run.len() - 1].slot);
         let length = (last.0 - first.0 + 1) as usize;
-        let mut buffers = core::mem::take(&mut self.read_ahead.buffers);
+        let mut buffers = self.read_ahead.take_buffers();
         buffers.clear();
         buffers.extend(core::iter::from_fn(|| self.pool.any_buffer()).take(length));
         let enough = buffers.len() == length;
@@ -201,7 +197,7 @@ impl Engine {
             }
             self.pool.stats.reads.ahead_blocks += run.len() as u64;
             self.pool.stats.reads.ahead_gaps += (length - run.len()) as u64;
-            self.read_ahead.reads_in_flight += 1;
+            self.read_ahead.begin_read();
             let bytes = length as u64 * self.pool.metadata.geometry().block();
             let offset = self.pool.slot_offset(first);
             let segments = buffers.iter().copied().map(Segment::Buffer);
@@ -209,7 +205,7 @@ impl Engine {
         } else {
             buffers.drain(..).for_each(|buffer| self.pool.memory.buffers_mut().release(buffer));
         }
-        self.read_ahead.buffers = buffers;
+        self.read_ahead.keep_buffers(buffers);
         enough
     }
 
@@ -235,7 +231,7 @@ impl Engine {
 
     /// Takes blocks that have been read ahead. Blocks of gaps are not kept.
     pub(crate) fn was_read_ahead(&mut self, first: Slot, segments: &[Segment], result: Result<Outcome<'_>, IoError>) {
-        self.read_ahead.reads_in_flight -= 1;
+        self.read_ahead.end_read();
         for (i, segment) in segments.iter().enumerate() {
             let slot = Slot(first.0 + i as u64);
             let Segment::Buffer(buffer) = *segment else { unreachable!("blocks are read into buffers") };

@@ -22,9 +22,9 @@ pub(crate) struct Shape {
     block: u64,
     slots: u64,
     /// Number of pages of each half of the log.
-    pub half: u32,
+    pub(crate) half: u32,
     /// Number of places, each of one container.
-    pub places: u32,
+    pub(crate) places: u32,
 }
 
 impl Shape {

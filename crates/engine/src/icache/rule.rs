@@ -96,10 +96,16 @@ pub(crate) struct PartitionController {
     recent: Curves,
     /// Hits since the last look and earlier ones, times [`SCALE`], of many looks.
     lasting: Curves,
-    pub(crate) history: VecDeque<PartitionChange>,
+    history: VecDeque<PartitionChange>,
 }
 
 impl PartitionController {
+    /// Returns the recent decisions.
+    #[inline]
+    pub(crate) fn history(&self) -> &VecDeque<PartitionChange> {
+        &self.history
+    }
+
     pub(crate) fn new() -> PartitionController {
         let none = [[0; SEGMENTS]; 3];
         let history = VecDeque::with_capacity(HISTORY);

@@ -472,7 +472,7 @@ impl CachePartition {
 
     /// Returns the last changes of the partition, the oldest first.
     pub(crate) fn history(&self) -> impl Iterator<Item = PartitionChange> + '_ {
-        self.controller.history.iter().copied()
+        self.controller.history().iter().copied()
     }
 }
 

@@ -51,7 +51,7 @@ impl Changes {
 
     /// Returns true if the job waits for a checkpoint.
     pub(super) fn waits_for_checkpoint(&self, pool: &Pool) -> bool {
-        pool.checkpoint.checkpoints_done < self.begins
+        pool.checkpoint.done() < self.begins
     }
 
     /// Makes the job wait for a checkpoint that begins from now on.
@@ -112,8 +112,7 @@ impl Changes {
             }
             // The expected space may never come, while others wait for the same.
             Availability::Later
-                if pool.checkpoint.checkpoints_done
-                    >= *self.waits_since.get_or_insert(pool.checkpoint.checkpoints_done) + ATTEMPTS =>
+                if pool.checkpoint.done() >= *self.waits_since.get_or_insert(pool.checkpoint.done()) + ATTEMPTS =>
             {
                 Err(ChangesStop::NoSpace)
             }

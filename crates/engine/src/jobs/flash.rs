@@ -155,7 +155,7 @@ impl FlashCopies {
             CopyStage::Rewrite(0) if pool.another_flash_is_trusted() => {
                 // The log of the other flash may be on this very device. The checkpoint wakes the engine.
                 self.is_stuck = true;
-                let asks = !pool.wants_checkpoint() && pool.checkpoint.in_progress.is_none();
+                let asks = !pool.wants_checkpoint() && !pool.checkpoint.is_in_progress();
                 pool.request_checkpoint_if(asks);
                 if asks {
                     pool.wake();

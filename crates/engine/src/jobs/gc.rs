@@ -172,7 +172,7 @@ impl Job for Gc {
         self.is_due(pool)
             && !self.mover.is_in_progress()
             && pool.regions().scattered() == 0
-            && pool.checkpoint.checkpoints_done >= self.begins
+            && pool.checkpoint.done() >= self.begins
     }
 
     #[inline]

@@ -154,7 +154,7 @@ impl IndexPrefetch {
 
     /// Scans the pages in memory, and loads others. Does nothing during a checkpoint, so that summaries and space map are those of one merge.
     pub(crate) fn step(&mut self, pool: &mut CopyAccess<'_>) {
-        if self.wanted.is_empty() || pool.checkpoint.in_progress.is_some() || pool.state.phase() != Phase::Serving {
+        if self.wanted.is_empty() || pool.checkpoint.is_in_progress() || pool.state.phase() != Phase::Serving {
             return;
         }
         let is_loading = |wanted: &&WantedLeaf| wanted.page.is_some_and(|page| pool.metadata.pages().is_loading(page));

@@ -244,19 +244,19 @@ const _: () = {
 
 /// All background work.
 pub(crate) struct Jobs {
-    pub(crate) checkpoint: Option<Box<Checkpoint>>,
+    pub(super) checkpoint: Option<Box<Checkpoint>>,
     index_rebuild: IndexRebuild,
-    pub(crate) cache_partition: CachePartition,
-    pub(crate) cache_warmup: CacheWarmup,
+    pub(super) cache_partition: CachePartition,
+    pub(super) cache_warmup: CacheWarmup,
     defrag: Defrag,
     gc: Gc,
-    pub(crate) replicate: Replicate,
-    pub(crate) scrub: Scrub,
+    pub(super) replicate: Replicate,
+    pub(super) scrub: Scrub,
     dedup: Dedup,
     flash: FlashCopies,
     relocate: Relocate,
     census: Census,
-    pub(crate) index_prefetch: IndexPrefetch,
+    pub(super) index_prefetch: IndexPrefetch,
     throttle: Throttle,
     /// True if a job stopped at its budget and can continue at once.
     work_left: bool,
@@ -340,7 +340,7 @@ impl Jobs {
         let waits_for_none = rules.also_unwritten && !pool.may_repair();
         (rules.also_unwritten || is_written)
             && (waits_for_none
-                || (!rules.between_checkpoints || pool.checkpoint.in_progress.is_none())
+                || (!rules.between_checkpoints || !pool.checkpoint.is_in_progress())
                     && is_done(rules.after[0])
                     && is_done(rules.after[1])
                     && is_done(rules.after[2])

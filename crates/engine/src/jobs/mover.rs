@@ -351,8 +351,8 @@ impl Mover {
         let end = batch.blocks.len().min(from + REMAPS_AT_ONCE);
         let space = pool.space_for(&Asked::scattered(end - from), load.clears_left);
         let mut at = from;
-        let since = *batch.waits_since.get_or_insert(pool.checkpoint.checkpoints_done);
-        let waited = space == Availability::Later && pool.checkpoint.checkpoints_done >= since + ATTEMPTS;
+        let since = *batch.waits_since.get_or_insert(pool.checkpoint.done());
+        let waited = space == Availability::Later && pool.checkpoint.done() >= since + ATTEMPTS;
         let mut is_over = space == Availability::Never || waited;
         while space == Availability::Now && at < end {
             let block = batch.blocks[at].0;

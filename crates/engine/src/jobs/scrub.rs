@@ -104,7 +104,7 @@ struct Item {
 
 /// The scrub.
 pub(crate) struct Scrub {
-    pub record: ScrubRecord,
+    pub(crate) record: ScrubRecord,
     items: Vec<Item>,
     /// Blocks that are being read, in order.
     blocks: Vec<(Slot, Digest, BufferId)>,
@@ -241,7 +241,7 @@ impl Scrub {
         }
         let state = self.record.state;
         match (command, state) {
-            (ScrubCommand::Start, PassState::Running) => return Ok(pool.checkpoint.checkpoints_done),
+            (ScrubCommand::Start, PassState::Running) => return Ok(pool.checkpoint.done()),
             (ScrubCommand::Start, PassState::Paused) => self.record.state = PassState::Running,
             (ScrubCommand::Start, _) => {
                 self.stale = self.next.is_some();
@@ -259,7 +259,7 @@ impl Scrub {
             }
             (ScrubCommand::Pause | ScrubCommand::Stop, _) => return Err(ControlError::NoScrub),
         }
-        let durable = if pool.may_repair() { pool.after_next_checkpoint() } else { pool.checkpoint.checkpoints_done };
+        let durable = if pool.may_repair() { pool.after_next_checkpoint() } else { pool.checkpoint.done() };
         if command == ScrubCommand::Start {
             self.begins = durable;
         }
@@ -270,9 +270,9 @@ impl Scrub {
 
     /// Returns true if the next batch may begin.
     fn can_begin(&self, pool: &Pool, load: &LoadSnapshot) -> bool {
-        let between = pool.checkpoint.in_progress.is_none() || pool.state.read_only() || self.record.phase >= BLOCKS;
+        let between = !pool.checkpoint.is_in_progress() || pool.state.read_only() || self.record.phase >= BLOCKS;
         pool.state.phase() == Phase::Serving
-            && (pool.state.read_only() || pool.checkpoint.checkpoints_done >= self.begins)
+            && (pool.state.read_only() || pool.checkpoint.done() >= self.begins)
             && !load.out_of_buffers
             && pool.memory.buffers().free() + pool.memory.cache().len() > 0
             && between
@@ -283,7 +283,7 @@ impl Scrub {
         let JobContext { pool, repairs, load } = work;
         self.waiting = None;
         self.again = false;
-        self.checkpoints = pool.checkpoint.checkpoints_done;
+        self.checkpoints = pool.checkpoint.done();
         let mut next = self.record;
         let gathered = match next.phase {
             // A pool that has just failed references pages that were never written.
@@ -448,8 +448,8 @@ impl Scrub {
     }
 
     fn step_items(&mut self, pool: &mut Pool, repairs: &mut Repairs) {
-        let moved = pool.checkpoint.in_progress.is_some() && !pool.state.read_only()
-            || pool.checkpoint.checkpoints_done != self.checkpoints;
+        let moved =
+            pool.checkpoint.is_in_progress() && !pool.state.read_only() || pool.checkpoint.done() != self.checkpoints;
         for number in 0..self.items.len() {
             let item = self.items[number];
             if item.in_flight {
@@ -671,7 +671,9 @@ impl Scrub {
     /// Searches the summaries for other slots with the content of lost blocks.
     fn search(&mut self, pool: &mut Pool, repairs: &mut Repairs, next: &mut ScrubRecord) -> Gathered {
         for _ in 0..BUDGET / 8 {
-            if repairs.damages().lost.is_empty() || next.index >= pool.metadata.geometry().slots() || !pool.may_repair()
+            if repairs.damages().lost().is_empty()
+                || next.index >= pool.metadata.geometry().slots()
+                || !pool.may_repair()
             {
                 return Gathered::All;
             }
@@ -687,8 +689,8 @@ impl Scrub {
                     continue;
                 }
                 let Ok(Some((digest, _))) = pool.proven_digest(slot) else { continue };
-                for at in 0..repairs.damages().lost.len() {
-                    let (lost, wanted) = repairs.damages().lost[at];
+                for at in 0..repairs.damages().lost().len() {
+                    let (lost, wanted) = repairs.damages().lost()[at];
                     if lost == slot || wanted != digest || repairs.is_repairing(lost) {
                         continue;
                     }

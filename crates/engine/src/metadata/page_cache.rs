@@ -55,14 +55,34 @@ struct Frame {
 
 /// Load in flight.
 pub(crate) struct Load {
-    pub pointer: Pointer,
-    pub waiters: Vec<RequestId>,
+    pub(super) pointer: Pointer,
+    pub(crate) waiters: Vec<RequestId>,
     /// True if the page was freed meanwhile and must not be kept.
-    pub orphan: bool,
+    pub(super) orphan: bool,
     /// True if it is only loaded because it is beside another page, without a request of its own.
-    pub beside: bool,
+    pub(super) beside: bool,
     /// True if no request asked for it first, nor for the page that it comes with.
     background: bool,
+}
+
+impl Load {
+    /// Returns the pointer to the page.
+    #[inline]
+    pub(crate) fn pointer(&self) -> Pointer {
+        self.pointer
+    }
+
+    /// Returns true if the page was freed meanwhile.
+    #[inline]
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan
+    }
+
+    /// Returns true if the page was loaded beside another one only.
+    #[inline]
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside
+    }
 }
 
 /// Cache of metadata pages.

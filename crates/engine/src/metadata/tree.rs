@@ -413,10 +413,16 @@ pub(crate) struct Writer {
     root: Root,
     path: [Option<PathStep>; MAX_LEVELS],
     /// Number of pages written.
-    pub(crate) written: u64,
+    written: u64,
 }
 
 impl Writer {
+    /// Returns the number of pages written.
+    #[inline]
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
     pub(crate) fn new(region: Region, root: Root) -> Writer {
         Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
     }

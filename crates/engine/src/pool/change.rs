@@ -51,7 +51,7 @@ impl Pool {
 
     /// Notes that the next checkpoint frees discarded slots or slots that a pass has deduplicated: writes that wait for slots find them then.
     pub(crate) fn note_slots_freed(&mut self) {
-        self.durable.slots_freed_in = self.checkpoint.checkpoints_done + 1;
+        self.durable.slots_freed_in = self.checkpoint.done() + 1;
     }
 
     /// Changes the mapping of a block. A slot that loses its last reference is left to [`Pool::free_dead`].

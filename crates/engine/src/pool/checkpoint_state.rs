@@ -18,15 +18,15 @@ use crate::space::SlotState;
 pub(crate) struct CheckpointProgress {
     /// Changes of reference counts, found by Maps and Discards. Those before `change_at` are merged: they are in order of slots, each with the current state of
     /// its slot.
-    pub changes: Vec<(Slot, i32)>,
-    pub change_at: usize,
+    pub(crate) changes: Vec<(Slot, i32)>,
+    pub(crate) change_at: usize,
     /// Index of the volume whose map is being merged.
-    pub volume_at: usize,
+    pub(crate) volume_at: usize,
     /// Pages promised to the index on disk while its stage lasts.
-    pub index_pages: usize,
+    pub(crate) index_pages: usize,
     /// Pages that the checkpoint may take, without those of the index on disk while its stage lasts; and pages taken before it began.
-    pub promised: u64,
-    pub taken_before: u64,
+    pub(crate) promised: u64,
+    pub(crate) taken_before: u64,
 }
 
 impl CheckpointProgress {
@@ -49,18 +49,73 @@ impl CheckpointProgress {
 /// Requests for checkpoints, and the progress of the one in progress.
 pub(crate) struct CheckpointState {
     pub(super) want_checkpoint: bool,
-    pub(crate) checkpoints_done: u64,
+    done: u64,
     /// State of the checkpoint in progress, absent while one of its steps has taken it.
-    pub(crate) in_progress: Option<CheckpointProgress>,
+    in_progress: Option<CheckpointProgress>,
     /// Time at which the last checkpoint ended.
-    pub(crate) last_checkpoint: Nanos,
+    last_ended: Nanos,
+}
+
+impl CheckpointState {
+    /// Creates the state of a pool that is opened at time `now`.
+    pub(super) fn new(now: Nanos) -> CheckpointState {
+        CheckpointState { want_checkpoint: false, done: 0, in_progress: None, last_ended: now }
+    }
+
+    /// Returns the number of checkpoints that have ended since the pool was opened.
+    #[inline]
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Returns the time at which the last checkpoint ended.
+    pub(crate) fn last_ended(&self) -> Nanos {
+        self.last_ended
+    }
+
+    /// Returns true if a checkpoint is in progress, and none of its steps has taken its state.
+    #[inline]
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.in_progress.is_some()
+    }
+
+    /// Returns the state of the checkpoint in progress; `None` while one of its steps has taken it.
+    #[inline]
+    pub(crate) fn in_progress(&self) -> Option<&CheckpointProgress> {
+        self.in_progress.as_ref()
+    }
+
+    /// Notes that a volume was inserted at an index: the volumes behind it have moved.
+    pub(super) fn note_inserted(&mut self, at: usize) {
+        if let Some(in_progress) = &mut self.in_progress
+            && at <= in_progress.volume_at
+        {
+            in_progress.volume_at += 1;
+        }
+    }
+
+    /// Shows the state of the checkpoint between two of its steps.
+    pub(crate) fn put(&mut self, progress: CheckpointProgress) {
+        assert!(self.in_progress.is_none(), "one checkpoint is in progress");
+        self.in_progress = Some(progress);
+    }
+
+    /// Takes the state for a step of the checkpoint.
+    pub(crate) fn take(&mut self) -> CheckpointProgress {
+        self.in_progress.take().unwrap_or_default()
+    }
+
+    /// Notes that a checkpoint has ended at time `now`.
+    pub(crate) fn note_done(&mut self, now: Nanos) {
+        (self.done, self.last_ended) = (self.done + 1, now);
+    }
 }
 
 impl Pool {
     /// Returns the number of checkpoints after which all present changes are durable.
     pub(crate) fn after_next_checkpoint(&mut self) -> u64 {
         self.request_checkpoint();
-        self.checkpoint.checkpoints_done + if self.checkpoint.in_progress.is_some() { 2 } else { 1 }
+        self.checkpoint.done() + if self.checkpoint.is_in_progress() { 2 } else { 1 }
     }
 
     /// Returns true if any discarded subtree is to be walked.

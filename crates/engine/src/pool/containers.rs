@@ -76,7 +76,9 @@ impl Pool {
                 }
             }
         }
-        for &(slot, state) in self.checkpoint.in_progress.iter().flat_map(|in_progress| in_progress.merged_in(&slots)) {
+        for &(slot, state) in
+            self.checkpoint.in_progress().into_iter().flat_map(|in_progress| in_progress.merged_in(&slots))
+        {
             free[(slot.0 - slots.start) as usize] = SlotState::from_code(state as u8) == SlotState::Free;
         }
         for (slot, free) in slots.zip(&mut free) {

@@ -166,8 +166,7 @@ impl Pool {
 
     /// Returns the state of a slot as [`Pool::slot_state`] does; `last` saves walks where slots come in order.
     pub(crate) fn slot_state_after(&mut self, slot: Slot, last: &mut LastLeaf) -> Result<SlotState, Missing> {
-        if let Some(state) = self.checkpoint.in_progress.as_ref().and_then(|in_progress| in_progress.merged_state(slot))
-        {
+        if let Some(state) = self.checkpoint.in_progress().and_then(|in_progress| in_progress.merged_state(slot)) {
             return Ok(state);
         }
         let per_leaf = self.metadata.geometry().space_leaf_slots();

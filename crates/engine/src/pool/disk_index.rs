@@ -72,7 +72,7 @@ impl DiskIndex {
 #[derive(Default)]
 pub(crate) struct DiskIndex {
     /// Record of the index, as the next superblock has it.
-    pub record: DiskIndexRecord,
+    pub(crate) record: DiskIndexRecord,
     /// True if a more important use needs the metadata.
     gives_up: bool,
     /// Digests that belong into buckets with unreadable pages.

@@ -121,7 +121,7 @@ impl Pool {
                 Err(error) => Some(Err(ControlError::BadCapacity(error))),
                 Ok(grown) if grown == *self.metadata.geometry() => Some(Ok(())),
                 // The pages that the checkpoint holds temporarily come back when it ends.
-                Ok(_) if self.checkpoint.in_progress.is_some() => None,
+                Ok(_) if self.checkpoint.is_in_progress() => None,
                 Ok(grown) if !self.has_metadata_when_grown(grown) => Some(Err(ControlError::NoSpace)),
                 Ok(grown) => {
                     self.begin_growth(grown);
@@ -138,7 +138,7 @@ impl Pool {
                 Some(Err(ControlError::NoHostSpace))
             }
             Some(Growing::Ready(_)) => {
-                if self.checkpoint.in_progress.is_none() && !self.wants_checkpoint() {
+                if !self.checkpoint.is_in_progress() && !self.wants_checkpoint() {
                     self.request_checkpoint();
                     self.wake();
                 }

@@ -417,7 +417,7 @@ impl Pool {
 impl Pool {
     /// Returns the number of pages that the checkpoint in progress may still take; 0 if there is none.
     pub(crate) fn left_to_take(&self) -> u64 {
-        self.checkpoint.in_progress.as_ref().map_or(0, |in_progress| self.left_of(in_progress))
+        self.checkpoint.in_progress().map_or(0, |in_progress| self.left_of(in_progress))
     }
 
     /// Returns true if there is metadata for this change and for all earlier promises.
@@ -555,7 +555,7 @@ impl Pool {
         self.durable.delta.len() + self.durable.frozen.len() > 0
             || self.has_discards()
             || !self.durable.space.pending().is_empty()
-            || self.checkpoint.in_progress.is_some()
+            || self.checkpoint.is_in_progress()
             || self.is_growing()
             || clears_left
     }

@@ -129,12 +129,7 @@ impl Pool {
                 flash_spares: Vec::new(),
             },
             memory: PayloadMemory::new(limits.buffers, limits.write_buffers, limits.most_cached(geometry.block())),
-            checkpoint: CheckpointState {
-                want_checkpoint: false,
-                checkpoints_done: 0,
-                in_progress: None,
-                last_checkpoint: now,
-            },
+            checkpoint: CheckpointState::new(now),
             stats: PoolStats {
                 counters: Counters::default(),
                 writes: WriteCounts::default(),

@@ -41,14 +41,26 @@ pub(crate) struct Noted {
     /// Blocks that have been moved, and that a checkpoint will find among the written ones.
     moved: u32,
     /// Target slot of its first block, if some of its blocks have gone there.
-    pub target: Option<i64>,
+    pub(super) target: Option<i64>,
     /// Number of looks at it since it was last put in order or left by a stream.
-    pub tries: u8,
+    pub(super) tries: u8,
     /// True while it waits for an empty container.
     is_aside: bool,
 }
 
 impl Noted {
+    /// Returns the place that the region shall begin at, if one was chosen.
+    #[inline]
+    pub(crate) fn target(&self) -> Option<i64> {
+        self.target
+    }
+
+    /// Returns how often a job has tried to move it.
+    #[inline]
+    pub(crate) fn tries(&self) -> u8 {
+        self.tries
+    }
+
     /// Returns the gain of its readers if it were in order; 0 while it waits for an empty container.
     fn gain(&self) -> u64 {
         if self.is_aside {

@@ -44,7 +44,7 @@ impl Pool {
     }
 
     pub(crate) fn is_visible(&self, volume: &Volume) -> bool {
-        volume.since <= self.checkpoint.checkpoints_done && volume.deleted.is_none()
+        volume.since <= self.checkpoint.done() && volume.deleted.is_none()
     }
 
     /// Returns the policy of a volume: its own, else the pool's.
@@ -185,11 +185,7 @@ impl Pool {
             writes: WriteCounts::default(),
         };
         let at = self.durable.volumes.insert(volume, root);
-        if let Some(in_progress) = &mut self.checkpoint.in_progress
-            && at <= in_progress.volume_at
-        {
-            in_progress.volume_at += 1;
-        }
+        self.checkpoint.note_inserted(at);
         self.note_hidden_volumes();
         self.review_space();
         Ok(since)

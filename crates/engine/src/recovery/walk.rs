@@ -21,9 +21,34 @@ const BEYOND_BLOCKS: u32 = 3 * record::MAX_PAGES as u32;
 
 /// A record of the journal.
 pub(crate) struct Walked {
-    pub header: Header,
-    pub changes: Vec<Change>,
-    pub checksum: u64,
+    pub(super) header: Header,
+    pub(super) changes: Vec<Change>,
+    pub(super) checksum: u64,
+}
+
+impl Walked {
+    /// Keeps only those of its changes that are `good`.
+    pub(crate) fn retain(&mut self, good: impl FnMut(&Change) -> bool) {
+        self.changes.retain(good);
+    }
+
+    /// Returns the header of the record.
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns the changes of the record.
+    #[inline]
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Returns the checksum of the record.
+    #[inline]
+    pub(crate) fn checksum(&self) -> u64 {
+        self.checksum
+    }
 }
 
 enum Next {

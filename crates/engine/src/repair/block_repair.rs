@@ -62,15 +62,47 @@ pub struct Damage {
 /// Damages that have been found since the pool was opened.
 #[derive(Default)]
 pub(crate) struct DamageLog {
-    pub found: u64,
-    pub repaired: u64,
+    pub(super) found: u64,
+    pub(super) repaired: u64,
     /// Number of damaged places that remain: those that the last finished scrub left, and those found and not repaired since.
-    pub left: u64,
+    pub(super) left: u64,
     /// Most recent damages.
-    pub list: VecDeque<Damage>,
+    pub(super) list: VecDeque<Damage>,
     number: u64,
     /// Blocks without another copy so far: if a read finds one again, it is not counted again.
-    pub lost: Vec<(Slot, Digest)>,
+    pub(super) lost: Vec<(Slot, Digest)>,
+}
+
+impl DamageLog {
+    /// Returns the number of damaged blocks that were found.
+    #[inline]
+    pub(crate) fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// Returns the number of blocks that were repaired.
+    #[inline]
+    pub(crate) fn repaired(&self) -> u64 {
+        self.repaired
+    }
+
+    /// Returns the number of damaged places that remain.
+    #[inline]
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Returns the most recent damages.
+    #[inline]
+    pub(crate) fn list(&self) -> &VecDeque<Damage> {
+        &self.list
+    }
+
+    /// Returns the blocks without another copy so far.
+    #[inline]
+    pub(crate) fn lost(&self) -> &[(Slot, Digest)] {
+        &self.lost
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

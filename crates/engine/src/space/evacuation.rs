@@ -25,8 +25,8 @@ pub(crate) struct Survey {
 /// Containers to be emptied, and others to take their blocks; each list in the order of use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EvacuationPlan {
-    pub emptied: Vec<u32>,
-    pub filled: Vec<u32>,
+    pub(crate) emptied: Vec<u32>,
+    pub(crate) filled: Vec<u32>,
 }
 
 impl Space {

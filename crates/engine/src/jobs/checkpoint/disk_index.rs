@@ -129,9 +129,9 @@ impl Checkpoint {
         // The merge is done: its result is in the space map, and the memory is needed here.
         (self.shared.changes, self.shared.change_at) = (Vec::new(), 0);
         let mut part = part.unwrap_or_default();
-        let mut changes = core::mem::take(&mut part.changes);
+        let mut changes = part.take_changes();
         let beside = pool.hints.disk_index.beside(&part, record.buckets);
-        let cleared = if beside.is_some() { part.whole.clone() } else { 0..0 };
+        let cleared = if beside.is_some() { part.whole().clone() } else { 0..0 };
         changes.extend(beside.into_iter().flatten());
         let most = changes.len() + others + batch;
         changes.reserve_exact(most - changes.len());
@@ -225,7 +225,7 @@ impl Checkpoint {
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut self.writer {
                 pool.durable.set_root(TreeId::DiskIndex, writer.finish(&mut pool.metadata)?);
-                pool.stats.counters.pages_written.disk_index += writer.written;
+                pool.stats.counters.pages_written.disk_index += writer.written();
                 self.writer = None;
             }
             pool.hints.disk_index.end_update(update.lost, update.built);
@@ -234,8 +234,8 @@ impl Checkpoint {
             self.shared.index_pages = 0;
             return Ok(Progress::Next);
         };
-        let bucket = bucket_of(first.hash, buckets);
-        let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash, buckets));
+        let bucket = bucket_of(first.hash(), buckets);
+        let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash(), buckets));
         let most = pool.load_ahead(&self.load);
         pool.load_leaves_ahead(pool.durable.root(TreeId::DiskIndex), next, most);
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
@@ -260,7 +260,7 @@ impl Checkpoint {
             bytes.fill(0);
         }
         while let Some(&change) = update.changes.get(update.at)
-            && bucket_of(change.hash, buckets) == bucket
+            && bucket_of(change.hash(), buckets) == bucket
         {
             change.apply(bytes);
             update.at += 1;

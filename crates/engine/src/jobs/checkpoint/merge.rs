@@ -38,7 +38,7 @@ impl Checkpoint {
     pub(super) fn finish_writer(&mut self, pool: &mut Pool) -> Result<Option<Root>, Stop> {
         let Some(writer) = &mut self.writer else { return Ok(None) };
         let root = writer.finish(&mut pool.metadata)?;
-        let (written, pages) = (writer.written, &mut pool.stats.counters.pages_written);
+        let (written, pages) = (writer.written(), &mut pool.stats.counters.pages_written);
         *match self.stage {
             CheckpointStage::Maps => &mut pages.maps,
             CheckpointStage::Counts => &mut pages.counts,
@@ -261,7 +261,7 @@ impl Checkpoint {
             }
             if let Some(writer) = &mut self.space_writer {
                 pool.durable.set_root(TreeId::SpaceMap, writer.finish(&mut pool.metadata)?);
-                pool.stats.counters.pages_written.space_map += writer.written;
+                pool.stats.counters.pages_written.space_map += writer.written();
                 self.space_writer = None;
             }
             return Ok(Progress::Next);
@@ -469,8 +469,7 @@ fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
 /// Returns the number of leaves that the volumes of the checkpoint in progress fill.
 fn volume_table_leaves(pool: &Pool) -> u64 {
     let volumes =
-        pool.durable.volumes().iter().filter(|volume| volume.since <= pool.checkpoint.checkpoints_done + 1).count()
-            as u64;
+        pool.durable.volumes().iter().filter(|volume| volume.since <= pool.checkpoint.done() + 1).count() as u64;
     volumes.div_ceil(pool.metadata.geometry().block() / VOLUME_BYTES)
 }
 
@@ -490,7 +489,7 @@ fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
             let per_leaf = bytes.len() / VOLUME_BYTES as usize;
             // Volumes created after the checkpoint began are not part of it: the table does not change.
             let known = pool.durable.volumes().with_maps();
-            let known = known.filter(|(volume, _)| volume.since <= pool.checkpoint.checkpoints_done + 1);
+            let known = known.filter(|(volume, _)| volume.since <= pool.checkpoint.done() + 1);
             let here = known.skip(leaf as usize * per_leaf);
             for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
                 volume::encode(volume, root, out);

@@ -248,7 +248,7 @@ impl Jobs {
 
     /// Returns true if a checkpoint may begin that only continues background work.
     fn has_rested(pool: &Pool, load: &LoadSnapshot) -> bool {
-        pool.is_at_full_speed(load) || pool.state.now() >= pool.checkpoint.last_checkpoint + DISCARD_INTERVAL
+        pool.is_at_full_speed(load) || pool.state.now() >= pool.checkpoint.last_ended() + DISCARD_INTERVAL
     }
 
     /// Begins a checkpoint if one is due, or steps the one in progress. Fails with the reason for which the pool must fail.
@@ -490,14 +490,14 @@ impl Jobs {
 
     /// Puts a checkpoint back between two steps, and publishes its shared state.
     pub(crate) fn lend_checkpoint(&mut self, pool: &mut Pool, mut checkpoint: Box<Checkpoint>) {
-        pool.checkpoint.in_progress = Some(core::mem::take(&mut checkpoint.shared));
+        pool.checkpoint.put(core::mem::take(&mut checkpoint.shared));
         self.checkpoint = Some(checkpoint);
     }
 
     /// Takes the checkpoint for a step, together with its shared state.
     pub(crate) fn take_checkpoint(&mut self, pool: &mut Pool) -> Option<Box<Checkpoint>> {
         let mut checkpoint = self.checkpoint.take()?;
-        checkpoint.shared = pool.checkpoint.in_progress.take().unwrap_or_default();
+        checkpoint.shared = pool.checkpoint.take();
         Some(checkpoint)
     }
 
@@ -602,7 +602,7 @@ impl Jobs {
         pool.durable.end_merge(pool.limits.delta_entries as usize);
         pool.note_merged();
         pool.review_space();
-        pool.checkpoint.checkpoints_done += 1;
+        pool.checkpoint.note_done(pool.state.now());
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
             self.dedup_mut().leave(pool.state.now(), 0);
@@ -610,7 +610,6 @@ impl Jobs {
         let free = pool.metadata.allocator().free();
         pool.durable.flush_mut().end_checkpoint(free);
         pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase() == Phase::Serving);
-        pool.checkpoint.last_checkpoint = pool.state.now();
         self.reclaim(pool, repairs);
         if pool.has_much_pending() {
             pool.publish_pending();

@@ -52,7 +52,7 @@ pub(super) struct Backlog {
     /// Time at which the first of the backlog came, or was found; `None` if there is none.
     since: Option<Nanos>,
     /// Blocks of the backlog that came in this session, or were in the journal.
-    pub blocks: u64,
+    pub(super) blocks: u64,
     /// Time at which the last pass ended.
     slept: Option<Nanos>,
     /// True if the last pass shared nothing.

@@ -93,18 +93,18 @@ impl CatchUp {
         let entries = range.len() as u64 / (whole.end - whole.start).max(1);
         let some = start..whole.end.min(start + pool.buckets_at_once(buckets, entries));
         // A range that has no whole bucket adds its contents.
-        let is_meant = |change: &IndexChange| whole.is_empty() || some.contains(&bucket_of(change.hash, buckets));
+        let is_meant = |change: &IndexChange| whole.is_empty() || some.contains(&bucket_of(change.hash(), buckets));
         let found = range.blocks().skip(self.looked).take(AT_ONCE);
         let found = found.map(|(digest, slot)| IndexChange::enter(digest, slot));
-        self.part.changes.extend(found.filter(is_meant));
+        self.part.add(found.filter(is_meant));
         self.looked += AT_ONCE;
         self.at = Some((buckets, start));
         if self.looked < range.len() {
             return Handed::More;
         }
         let mut part = core::mem::take(&mut self.part);
-        part.changes.extend(some.clone().map(|bucket| IndexChange::visit(first_hash(bucket, buckets))));
-        part.whole = some.clone();
+        part.add(some.clone().map(|bucket| IndexChange::visit(first_hash(bucket, buckets))));
+        part.replace(some.clone());
         pool.bring_into_disk_index(part);
         (self.at, self.looked) = (Some((buckets, some.end)), 0);
         Handed::Part

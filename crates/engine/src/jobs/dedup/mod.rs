@@ -345,7 +345,7 @@ impl Dedup {
         }
         match (command, self.record.state) {
             (DedupCommand::Start, PassState::Running) if self.short.is_none() => {
-                return Ok(pool.checkpoint.checkpoints_done);
+                return Ok(pool.checkpoint.done());
             }
             (DedupCommand::Start, PassState::Running | PassState::Paused) => self.record.state = PassState::Running,
             (DedupCommand::Start, _) => self.start(pool),

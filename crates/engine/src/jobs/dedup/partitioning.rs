@@ -68,13 +68,13 @@ pub(super) enum Source {
 #[derive(Default)]
 pub(super) struct Partitionings {
     /// Place at which the last external partitioning begins.
-    pub first: u64,
+    pub(super) first: u64,
     /// Place at which the last external partitioning ends.
     end: u64,
     /// Place before which all duplicate slots have been shared.
-    pub shared: u64,
+    pub(super) shared: u64,
     /// Time at which `shared` was set.
-    pub since: Nanos,
+    pub(super) since: Nanos,
     /// Number of moved blocks when the first external partitioning began, or when it was last read.
     moved: Option<u64>,
     lost: u8,

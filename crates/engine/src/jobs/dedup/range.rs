@@ -58,8 +58,8 @@ struct First {
 
 /// A range of digests, and the contents found in it.
 pub(super) struct Range {
-    pub first: u64,
-    pub end: u64,
+    pub(super) first: u64,
+    pub(super) end: u64,
     contents: HashMap<u64, (Digest, First), Near>,
     /// Contents whose key in `contents` is taken by another content: few, if any.
     more: HashMap<u64, (Digest, First), Near>,

@@ -25,12 +25,12 @@ pub(super) const WINDOW: u64 = 256;
 
 /// Blocks that are remapped together: consecutive blocks, to consecutive slots or all of them to one slot.
 pub(super) struct RemappedRun {
-    pub first: Key,
-    pub from: Slot,
-    pub to: Slot,
-    pub digests: Vec<Digest>,
+    pub(super) first: Key,
+    pub(super) from: Slot,
+    pub(super) to: Slot,
+    pub(super) digests: Vec<Digest>,
     /// True if all blocks hold the same content, and are remapped to one slot, which may be that of one of them.
-    pub repeats: bool,
+    pub(super) repeats: bool,
 }
 
 impl RemappedRun {
@@ -78,16 +78,16 @@ impl Refused {
 
 /// A lookup of the adjacent blocks of a block, as far as its run extends.
 pub(super) struct Around<'a> {
-    pub pool: &'a mut Pool,
-    pub repairs: &'a Repairs,
+    pub(super) pool: &'a mut Pool,
+    pub(super) repairs: &'a Repairs,
     /// Index of the volume in the list of volumes.
-    pub volume: usize,
+    pub(super) volume: usize,
     /// Block that may be remapped.
-    pub key: Key,
+    pub(super) key: Key,
     /// Slot that the block maps to.
-    pub from: Slot,
+    pub(super) from: Slot,
     /// Slot that the block may be remapped to.
-    pub to: Slot,
+    pub(super) to: Slot,
 }
 
 impl Around<'_> {

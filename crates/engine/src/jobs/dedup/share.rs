@@ -231,13 +231,13 @@ impl Dedup {
             pool.note_known(digest, slot);
         }
         self.shared += run.pairs().count() as u64;
-        self.remapped.since(pool.checkpoint.checkpoints_done).extend(run.pairs().map(|(slot, ..)| (slot, ())));
+        self.remapped.since(pool.checkpoint.done()).extend(run.pairs().map(|(slot, ..)| (slot, ())));
         Ok(ShareResult::Yes)
     }
 
     /// Returns true if the only block of a slot has been remapped, and the space map does not say so yet.
     fn is_remapped(&mut self, pool: &mut Pool, slot: Slot) -> Result<bool, Missing> {
-        Ok(self.remapped.since(pool.checkpoint.checkpoints_done).contains_key(&slot)
+        Ok(self.remapped.since(pool.checkpoint.done()).contains_key(&slot)
             && pool.recent(slot).is_none()
             && pool.slot_state(slot)? == SlotState::Single)
     }

@@ -126,9 +126,9 @@ pub(super) struct SpillSpace {
     /// Set if no page was free for a write.
     is_stuck: bool,
     /// Pages written since the pool was opened.
-    pub written: u64,
+    pub(super) written: u64,
     /// Pages read since the pool was opened.
-    pub read: u64,
+    pub(super) read: u64,
 }
 
 impl SpillSpace {

@@ -215,8 +215,8 @@ impl Defrag {
             let next = if load.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
             let Some((first, noted)) = next else { break };
             // A region whose batches always fail is given up at last.
-            let looked = match noted.tries < TRIES {
-                true => self.look_for_moves(pool, repairs, (first, noted.target), most, load.is_idle),
+            let looked = match noted.tries() < TRIES {
+                true => self.look_for_moves(pool, repairs, (first, noted.target()), most, load.is_idle),
                 false => Err(MoveStop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(MoveStop::GivenUp));
@@ -388,7 +388,7 @@ fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missi
 
 /// Asks for a checkpoint, so that freed slots become free, at most once every [`SETTLES_EVERY`].
 fn settle_some_time(pool: &mut Pool) {
-    if !pool.durable.delta().is_empty() && pool.state.now() >= pool.checkpoint.last_checkpoint + SETTLES_EVERY {
+    if !pool.durable.delta().is_empty() && pool.state.now() >= pool.checkpoint.last_ended() + SETTLES_EVERY {
         pool.request_checkpoint_and_wake();
     }
 }

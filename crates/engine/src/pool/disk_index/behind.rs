@@ -41,12 +41,33 @@ pub(crate) enum LeftOut {
 #[derive(Default)]
 pub(crate) struct DeferredPart {
     /// Entries to be put into the index or removed from it, in any order.
-    pub changes: Vec<IndexChange>,
+    pub(super) changes: Vec<IndexChange>,
     /// Buckets whose content these changes replace, except for concurrent changes by checkpoints.
-    pub whole: Range<u64>,
+    pub(super) whole: Range<u64>,
 }
 
 impl DeferredPart {
+    /// Adds changes to the part.
+    pub(crate) fn add(&mut self, changes: impl Iterator<Item = IndexChange>) {
+        self.changes.extend(changes);
+    }
+
+    /// Takes the changes of the part.
+    pub(crate) fn take_changes(&mut self) -> Vec<IndexChange> {
+        core::mem::take(&mut self.changes)
+    }
+
+    /// Sets the buckets whose content the changes replace.
+    pub(crate) fn replace(&mut self, buckets: Range<u64>) {
+        self.whole = buckets;
+    }
+
+    /// Returns the buckets that are made anew as a whole.
+    #[inline]
+    pub(crate) fn whole(&self) -> &Range<u64> {
+        &self.whole
+    }
+
     /// Returns the most buckets that the part changes.
     pub(crate) fn buckets(&self) -> u64 {
         let whole = self.whole.end - self.whole.start;

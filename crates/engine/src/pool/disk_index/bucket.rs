@@ -16,12 +16,18 @@ pub(crate) const COPIES: usize = 4;
 /// Change of the index: the indexed part of the digest, the slot, and a flag for removal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct IndexChange {
-    pub hash: u64,
+    pub(super) hash: u64,
     /// Slot, with the flag for removal in the lowest bit.
     what: u64,
 }
 
 impl IndexChange {
+    /// Returns the hash of the content: it decides the bucket.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
     pub fn enter(digest: Digest, slot: Slot) -> IndexChange {
         IndexChange { hash: hash_of(digest), what: slot.0 << 1 }
     }

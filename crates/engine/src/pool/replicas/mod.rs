@@ -39,7 +39,7 @@ const FEW: usize = 64;
 #[derive(Default)]
 pub(crate) struct Replicas {
     /// Hidden volume of replicas, if there is one that is not deleted.
-    pub volume: Option<VolumeId>,
+    pub(crate) volume: Option<VolumeId>,
     /// Slots of the pool when the volume was created: the distance between two places of a slot in it.
     stride: u64,
     /// Replicas in order, by their slots.
@@ -47,7 +47,7 @@ pub(crate) struct Replicas {
     /// Slots with their replicas in order, the oldest first; entries of dropped replicas are skipped.
     order: VecDeque<(Slot, Slot)>,
     /// Copies in zones.
-    pub columns: Columns,
+    pub(crate) columns: Columns,
     /// Maximum number of blocks that get copies in zones ([`Pool::review_zones`]).
     most_columns: u64,
     /// Blocks of the hidden volume of replicas to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
