@@ -10,8 +10,6 @@ USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
     "guide/operate", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images", "guide/estimate", "guide/disks", "papers/plc-cache",
     "internals/hostile-clients", "guide/policies", "guide/timing", "guide/troubleshooting", "guide/faq", "guide/clients/qemu", "guide/backup",
     "guide/clients/file-system", "guide/clients/vhost-user-blk", "guide/clients/iscsi")]
-# Their sentences have at most 40 words.
-SHORT_PAGES = ["docs/guide/sizing.md", "docs/guide/troubleshooting.md", "docs/guide/faq.md", "docs/guide/backup.md", "docs/guide/estimate.md"]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.
 DENIALS = {
@@ -82,14 +80,6 @@ def said_by_the_program():
     return re.sub(r"\\\n\s*", "", "\n".join(text))
 
 
-def sentences(page):
-    """Sentences of the prose of a page: without code, tables and headings, list items each by itself."""
-    text = re.sub(r"^(```.*?^```|#.*?$|\|.*?$|<!--.*?-->)", "", read(page), flags=re.S | re.M)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", re.sub(r"^    .*$", "", text, flags=re.M)))
-    for paragraph in re.split(r"\n\s*\n|^- ", text, flags=re.M):
-        yield from re.split(r"(?<=[.:?!])[*]*\s", " ".join(paragraph.split()))
-
-
 class Troubleshooting(unittest.TestCase):
     def test_every_message_on_the_page_is_one_of_the_program(self):
         sources, seen = said_by_the_program(), 0
@@ -116,11 +106,6 @@ class Troubleshooting(unittest.TestCase):
 
 
 class Statements(unittest.TestCase):
-    def test_sentences_are_short(self):
-        for page in SHORT_PAGES:
-            for sentence in sentences(page):
-                self.assertLessEqual(len(sentence.split()), 40, f"{page}: {sentence}")
-
     def test_a_clone_costs_what_the_page_says(self):
         said = re.search(r"\| blocks of data \| 0 \|\n\| blocks of metadata \| (\d+) to (\d+)", read("docs/guide/sizing.md"))
         least, most = map(int, said.groups())
