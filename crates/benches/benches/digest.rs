@@ -1,4 +1,4 @@
-//! Digests and the test for zeroes, for blocks of 4 KiB: `cargo bench -p benches --bench digest`. docs/internals/digest.md has the figures.
+//! Digests and the test for zeroes, for blocks of 4 KiB: `cargo bench -p benches --bench digest`. docs/rfc/0018-digest.md has the figures.
 //!
 //! `cached` goes round 64 KiB, as what was just received or read does; `cold` goes through 256 MiB.
 

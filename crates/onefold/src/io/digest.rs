@@ -1,7 +1,7 @@
 //! Digests of blocks: both keyed functions that a pool may record, and the test for zero blocks.
 //!
 //! A pool keeps the function that it was created with; [`DEFAULT`] is what new pools get. It was chosen by
-//! `cargo bench -p benches --bench digest`, which measures 4 KiB pieces on one core (docs/internals/digest.md).
+//! `cargo bench -p benches --bench digest`, which measures 4 KiB pieces on one core (docs/rfc/0018-digest.md).
 
 use aegis::aegis128x2::Aegis128X2Mac;
 use engine::{BlockContent, Digest, DigestFunction, Parameters};
