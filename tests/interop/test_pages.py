@@ -59,6 +59,11 @@ def read(path):
         return file.read()
 
 
+def mutants():
+    enum = re.search(r"pub enum Mutant \{(.*?)^\}", read("crates/engine/src/mutant.rs"), re.S | re.M)[1]
+    return re.findall(r"^    (\w+),", enum, re.M)
+
+
 def least_kernel():
     return re.search(r'const LEAST_KERNEL: &str = "([\d.]+)"', read("crates/onefold/src/io/ring/setup.rs"))[1]
 
@@ -172,10 +177,16 @@ class Statements(unittest.TestCase):
         self.assertEqual(said.groups(), (f"{length(10 * GIB) / GIB:.1f}", f"{length(1024 * GIB) / (1024 * GIB):.2f}"))
 
     def test_the_number_of_mutants_is_not_exaggerated(self):
-        enum = re.search(r"pub enum Mutant \{(.*?)^\}", read("crates/engine/src/mutant.rs"), re.S | re.M)[1]
-        count = len(re.findall(r"^    \w+,", enum, re.M))
         self.assertIn("more than fifty mutants", read("README.md"))
-        self.assertGreater(count, 50)
+        self.assertGreater(len(mutants()), 50)
+
+    def test_the_page_of_testing_has_every_mutant_once(self):
+        table = re.search(r"^\| part \| mutants \|$(.*?)\n\n", read("docs/internals/testing.md"), re.S | re.M)[1]
+        self.assertEqual(sorted(re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", table)), sorted(mutants()))
+
+    def test_the_number_of_scenarios_is_that_of_the_simulator(self):
+        fixed = re.search(r"pub const FIXED: u64 = (\d+);", read("crates/sim/src/runs/scenario.rs"))[1]
+        self.assertIn(f"({fixed} fixed, then seeded ones)", read("docs/internals/testing.md"))
 
 
 if __name__ == "__main__":

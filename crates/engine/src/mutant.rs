@@ -93,15 +93,15 @@ pub enum Mutant {
     OldGeneration,
     /// The pass shares an unlimited number of blocks between two syncs: recovery would have to verify all of them.
     EndlessChanges,
-    /// The pass shares regardless of space for metadata.
+    /// The pass shares blocks with metadata that is kept for clients.
     ShareWithoutSpace,
     /// The containers that a pass writes into go to clients while its writes to them are in flight.
     SpillInUse,
-    /// Records do not name the blocks that were stored without a look-up of duplicates.
+    /// Records do not name the blocks that were stored without a look-up of duplicates, so no pass follows a crash.
     UnmarkedOffline,
     /// The census counts slots with one reference as shared.
     SingleForShared,
-    /// Second copies and replicas count as blocks of data.
+    /// Second copies and replicas count as blocks of data, for the pass and for the index.
     CopyForData,
     /// Blocks are moved to slots of containers that writes are being put into.
     MoveIntoOpen,
@@ -111,7 +111,7 @@ pub enum Mutant {
     EmptiedUnseen,
     /// A relocation job misses some of the blocks that refer to a moved slot, and the old slot is given out all the same.
     ForgottenReferrer,
-    /// A cached block with the same 24 bits of a digest counts as the same content.
+    /// A cached block with the same 24 bits of a digest counts as the same content: proof by all 128 is left out.
     UnprovenContent,
     /// The former content of a slot that the index named is served if 24 bits of its digest are right.
     UncheckedPlace,

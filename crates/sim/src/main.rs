@@ -162,7 +162,7 @@ enum Command {
         /// Directory to write to: fuzz/corpus.
         directory: PathBuf,
     },
-    /// Mutants of the engine, each until it is caught. Fails if one is not caught by what docs/internals/fault-model.md states.
+    /// Mutants of the engine, each until it is caught. Fails if one is not caught by its stated harness (docs/internals/testing.md).
     Mutants {
         /// Number of threads [default: one for each core].
         #[arg(long)]
