@@ -184,6 +184,22 @@ class Statements(unittest.TestCase):
         table = re.search(r"^\| part \| mutants \|$(.*?)\n\n", read("docs/internals/testing.md"), re.S | re.M)[1]
         self.assertEqual(sorted(re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", table)), sorted(mutants()))
 
+    def test_the_page_of_background_jobs_has_the_rules_of_the_scheduler(self):
+        rules = re.search(r"^const RULES: .*?^\];$", read("crates/engine/src/jobs/mod.rs"), re.S | re.M)[0]
+        expected = []
+        for row in re.findall(r"JobRules \{(.*?)\n    \},", re.sub(r"//.*", "", rules), re.S):
+            value = dict(re.findall(r"^\s*(\w+): (.*),$", row, re.M))
+            bursts = re.search(r"least: (\w+)", value["runs"])
+            share = {"QUARTER": "25 %", "LEAST": "2 %"}[bursts[1]] if bursts else ""
+            says = {"true": "yes", "false": "no"}
+            expected.append([
+                value["job"].removeprefix("JobId::"), "in bursts" if bursts else "when idle", share, says[value["between_checkpoints"]],
+                ", ".join(re.findall(r"JobId::(\w+)", value["after"])), says[value["also_unwritten"]],
+                ", ".join(value[name].removeprefix("PumpPhase::") for name in ("advances", "steps"))])
+        rows = re.findall(r"^\| ([A-Z][a-zA-Z]+ \| (?:in bursts|when idle) .*) \|$", read("docs/internals/background-jobs.md"), re.M)
+        self.assertEqual([[cell.strip() for cell in row.split("|")] for row in rows], expected)
+        self.assertGreaterEqual(len(expected), 10)
+
     def test_the_number_of_scenarios_is_that_of_the_simulator(self):
         fixed = re.search(r"pub const FIXED: u64 = (\d+);", read("crates/sim/src/runs/scenario.rs"))[1]
         self.assertIn(f"({fixed} fixed, then seeded ones)", read("docs/internals/testing.md"))
