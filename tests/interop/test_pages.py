@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 import unittest
 
 from server import ROOT, Pool, onefold
@@ -199,6 +200,19 @@ class Statements(unittest.TestCase):
         rows = re.findall(r"^\| ([A-Z][a-zA-Z]+ \| (?:in bursts|when idle) .*) \|$", read("docs/internals/background-jobs.md"), re.M)
         self.assertEqual([[cell.strip() for cell in row.split("|")] for row in rows], expected)
         self.assertGreaterEqual(len(expected), 10)
+
+    def test_the_page_of_dependencies_has_every_direct_one_with_its_version_and_users(self):
+        """Two versions of a crate may be in the lock file; the fuzzers have one of their own."""
+        users, crates = {}, ["engine", "nbd", "onefold", "sim", "repro", "benches", "fuzz"]
+        for crate in crates:
+            manifest = tomllib.loads(read("fuzz/Cargo.toml" if crate == "fuzz" else f"crates/{crate}/Cargo.toml"))
+            for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+                for name in set(manifest.get(kind, {})) - set(crates):
+                    users.setdefault(name, set()).add(crate)
+        locked = {(package["name"], package["version"]) for path in ("Cargo.lock", "fuzz/Cargo.lock") for package in tomllib.loads(read(path))["package"]}
+        rows = re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| ([^|]+) \|", read("docs/internals/dependencies.md"), re.M)
+        self.assertEqual({name: {crate for crate in crates if re.search(rf"\b{crate}\b", said)} for name, _, said in rows}, users)
+        self.assertEqual({(name, version) for name, version, _ in rows} - locked, set())
 
     def test_the_number_of_scenarios_is_that_of_the_simulator(self):
         fixed = re.search(r"pub const FIXED: u64 = (\d+);", read("crates/sim/src/runs/scenario.rs"))[1]
