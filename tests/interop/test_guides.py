@@ -136,7 +136,7 @@ def text_of(path):
 
 
 def pages():
-    return ["README.md", "docs/guide/backup.md", "docs/guide/clients.md"]
+    return ["README.md"] + [f"docs/guide/{name}.md" for name in ("quickstart", "install", "operate", "monitor", "backup", "clients")]
 
 
 class Guides(unittest.TestCase):

@@ -8,8 +8,9 @@ import unittest
 from server import ROOT, Pool, onefold
 
 USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
-    "guide/operate", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images", "guide/estimate", "guide/disks", "papers/plc-cache",
-    "internals/fault-model", "guide/policies", "guide/timing", "guide/troubleshooting", "guide/faq", "guide/clients", "guide/backup")]
+    "guide/quickstart", "guide/install", "guide/operate", "guide/monitor", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images",
+    "guide/estimate", "guide/disks", "papers/plc-cache", "internals/fault-model", "guide/policies", "guide/timing",
+    "guide/troubleshooting", "guide/faq", "guide/clients", "guide/backup")]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.
 DENIALS = {
@@ -40,8 +41,8 @@ LIMITS = [
         ("crates/onefold/src/frontend/nbd/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
     ("guide/operate", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
     ("guide/operate", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
-    ("guide/operate", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
-    ("guide/operate", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
+    ("guide/monitor", "server does not answer within {} s.", [("crates/onefold/src/http/figures.rs", "PATIENCE", 1)]),
+    ("guide/monitor", "At most {} connections are open, each for one request", [("crates/onefold/src/http/mod.rs", "CONNECTIONS_MAX", 1)]),
     ("reference/guarantees", "or {} MiB plus what arrived while the sync ran", [("crates/engine/src/data_path/commit.rs", "SELF_SYNC_BYTES", MIB)]),
     ("reference/guarantees", "Commands that wait for it are answered after {} s", [("crates/onefold/src/reactor/pending_commands.rs", "SPACE_NANOS", 10**9)]),
 ]
