@@ -136,7 +136,7 @@ def text_of(path):
 
 
 def pages():
-    return ["README.md"] + [f"docs/guide/{name}.md" for name in ("quickstart", "install", "operate", "monitor", "backup", "clients")]
+    return ["README.md"] + [f"docs/guide/{name}.md" for name in ("quickstart", "install", "operate", "monitor", "images", "backup", "clients")]
 
 
 class Guides(unittest.TestCase):
