@@ -9,7 +9,7 @@ from server import ROOT, Pool, onefold
 
 USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
     "guide/quickstart", "guide/install", "guide/operate", "guide/monitor", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images",
-    "guide/estimate", "guide/disks", "papers/plc-cache", "internals/fault-model", "guide/policies", "guide/timing",
+    "guide/disks", "papers/plc-cache", "internals/fault-model", "guide/policies", "guide/timing",
     "guide/troubleshooting", "guide/faq", "guide/clients", "guide/backup")]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.

@@ -14,7 +14,7 @@
 //! with slots and index of its own: the result is exact ([`Run::exact`]). Else ([`Run::sampled`]) half of the memory counts contents by a sample of digests,
 //! and half holds segments of the data, chosen at random. These are read first, then everything is read. That shows which blocks of the segments occur before,
 //! and where each content comes first. Their requests are decided by that: whether a block is known is exact, but slots are taken to be in the order of the
-//! data. docs/guide/estimate.md explains the effect on the figures.
+//! data. docs/guide/sizing.md explains the effect on the figures.
 
 mod compression;
 mod inputs;
