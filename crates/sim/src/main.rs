@@ -226,7 +226,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/guide/timing.md states, or
+    /// Cost of the exact pass in a large pool on a simulated SSD: reads, writes, memory. Fails if that is more than docs/rfc/0015 states, or
     /// if something stays double.
     Pass(sim::studies::scale::pass::Arguments),
     /// Latencies of a load on one volume while another one is discarded, in pools with space and in full ones on a simulated SSD.

@@ -177,7 +177,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         println!("violation: something is still stored twice");
     }
     if !is_cheap {
-        println!("too much: the device read and wrote more for each block in use than docs/guide/timing.md states");
+        println!("too much: the device read and wrote more for each block in use than docs/rfc/0015 states");
     }
     if is_exact && is_cheap { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
