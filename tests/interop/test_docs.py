@@ -61,6 +61,24 @@ class Links(unittest.TestCase):
             with open(os.path.join(ROOT, path), encoding="utf-8") as file:
                 self.assertIn(term.lower(), file.read().lower(), path)
 
+    def test_guarantees_name_tests_that_are_there(self):
+        """docs/reference/guarantees.md: `file`: `test`, and further tests of that file."""
+        listed = subprocess.run(["git", "ls-files", "*.rs", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        with open(os.path.join(ROOT, "docs/reference/guarantees.md"), encoding="utf-8") as file:
+            text = " ".join(file.read().split())
+        wrong, seen = [], 0
+        for name, tests in re.findall(r"`([\w/]+\.(?:rs|py))`: (`\w+`(?:,? (?:and )?`\w+`(?!:))*)", text):
+            source = ""
+            for path in listed:
+                if path.endswith(f"/{name}"):
+                    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                        source += file.read()
+            for test in re.findall(r"`(\w+)`", tests):
+                seen += 1
+                wrong += [] if re.search(rf"\b(fn|def) {test}\(", source) else [f"{name}: {test}"]
+        self.assertGreater(seen, 40)
+        self.assertEqual(wrong, [])
+
 
 if __name__ == "__main__":
     unittest.main()
