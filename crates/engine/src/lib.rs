@@ -83,7 +83,7 @@ pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::held::Held;
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
-pub use properties::{BadDeviceKind, BadSchedule, Hours, PartitionMode, Replacement, Rule, byte_size};
+pub use properties::{BadDeviceKind, BadSchedule, Hours, PartitionMode, Replacement, Rule, ValueForm, byte_size};
 pub use repair::block_repair::{Damage, Damaged};
 pub use requests::foreground::{ThrottleStatus, TimingStatus};
 pub use requests::request::Stage;

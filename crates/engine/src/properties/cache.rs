@@ -132,7 +132,7 @@ choices! {
         /// Their slots.
         #[default]
         Sector = "sector",
-        /// Their slots, and then their contents: the content of several slots is kept once.
+        /// Their slots, and then their contents. The content of several slots is kept once.
         Content = "content",
         /// Nothing: no block is kept.
         Off = "off",

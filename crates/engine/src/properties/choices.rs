@@ -6,13 +6,13 @@ macro_rules! choices {
     (
         $(#[$meta:meta])*
         $Name:ident($other:expr), $Bad:ident($names:literal) {
-            $($(#[$value_meta:meta])* $Value:ident = $text:literal $(| $alias:literal)*,)*
+            $($(#[$($value_meta:tt)+])* $Value:ident = $text:literal $(| $alias:literal)*,)*
         }
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum $Name {
-            $($(#[$value_meta])* $Value,)*
+            $($(#[$($value_meta)+])* $Value,)*
         }
 
         impl $Name {
@@ -21,6 +21,11 @@ macro_rules! choices {
         }
 
         impl $crate::properties::value::PropertyValue for $Name {
+            const FORMS: &'static [$crate::properties::value::ValueForm] = &[$($crate::properties::value::ValueForm {
+                text: concat!($text $(, "`, `", $alias)*),
+                meaning: $crate::properties::choices::docs!($([$($value_meta)+])*).trim_ascii_start(),
+            }),*];
+
             fn encode(self) -> $crate::properties::value::Code {
                 self as $crate::properties::value::Code
             }
@@ -71,4 +76,11 @@ macro_rules! choices {
     };
 }
 
-pub(crate) use choices;
+/// Joins the docs among attributes.
+macro_rules! docs {
+    ($([doc = $doc:literal])* $([default])?) => {
+        concat!($($doc),*)
+    };
+}
+
+pub(crate) use {choices, docs};

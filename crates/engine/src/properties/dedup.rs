@@ -7,12 +7,12 @@ choices! {
     /// Feedback loop that throttles the pass that finds duplicates, while clients are busy.
     #[derive(Default)]
     PassThrottle(Err("what sets the pace of the pass that finds duplicates is of an unknown kind")), BadPassThrottle("it is share, paper or paper:0.001") {
-        /// Ours, as for all background work: a share of the device (`pid/throttle.rs`).
+        /// A share of the device, as for all background work.
         #[default]
         Share = "share",
-        /// HIODS': a delay before each block, with the gains of its listing 4.1.
+        /// HIODS' delay before each block, with the gains of its listing 4.1.
         Listing = "paper" | "paper:0.15",
-        /// HIODS': such a delay, with the smaller integral of its experiment.
+        /// HIODS' delay before each block, with the smaller integral of its experiment.
         Experiment = "paper:0.001",
     }
 }
@@ -21,10 +21,10 @@ choices! {
     /// Reads of a pass that finds duplicates, before blocks come to share a slot.
     #[derive(Default)]
     DedupVerify(Ok(DedupVerify::Off)), BadDedupVerify("it is kept, both or off") {
-        /// The canonical slot, once: its content must have its digest. Otherwise unnoticed damage would replace a good copy.
+        /// The slot that is kept, once: its content must match its digest. Otherwise unnoticed damage would replace a good copy.
         #[default]
         Kept = "kept",
-        /// Both slots, and their bytes are compared: contents that differ and have the same digest stay apart, too.
+        /// Both slots, and compares their bytes. Contents that differ stay apart, also with the same digest.
         Both = "both",
         /// Nothing: digests are trusted.
         Off = "off",

@@ -1,5 +1,8 @@
 //! Fields on disk: bits of a block that hold the code of a property.
 
+use alloc::format;
+use alloc::string::String;
+
 use super::value::Code;
 
 /// A part of a field: consecutive bits of little-endian bytes.
@@ -31,6 +34,17 @@ impl Bits {
     /// Makes a part of a byte that has one less than its part of the code, and 255 for 0.
     pub(crate) const fn byte_less_one(at: usize) -> Bits {
         Bits { is_one_less: true, ..Bits::bytes(at, 1) }
+    }
+
+    /// Describes the location: `bytes 36 to 39`, `bit 0 of byte 5`.
+    pub(crate) fn location(self) -> String {
+        let (at, first, last) = (self.at, self.shift, self.shift + self.count - 1);
+        match self.count {
+            8 if first == 0 => format!("byte {at}"),
+            count if count > 8 => format!("bytes {at} to {}", at + self.byte_count() - 1),
+            1 => format!("bit {first} of byte {at}"),
+            _ => format!("bits {first} to {last} of byte {at}"),
+        }
     }
 
     /// Returns the greatest number that the part can hold.
@@ -90,5 +104,12 @@ mod tests {
                 assert_eq!(read(field, &expected.map(|byte| !byte)), !code & read(field, &[255; 10]));
             }
         }
+    }
+
+    #[test]
+    fn locations_count_from_zero() {
+        let described = [Bits::bytes(36, 4), Bits::bytes(14, 1), Bits::of_byte(5, 0, 1), Bits::of_byte(251, 2, 5)]
+            .map(Bits::location);
+        assert_eq!(described, ["bytes 36 to 39", "byte 14", "bit 0 of byte 5", "bits 2 to 6 of byte 251"]);
     }
 }

@@ -9,9 +9,9 @@
 //! byte_size  sizes as text
 //! ```
 //!
-//! A row has the name of a property, the type of its value, its field on disk and its help. The type has the default, the bounds, the codes and the text
-//! form. All else follows from the row: the fields of the values ([`PoolProperties`], [`VolumeProperties`]), of a change ([`PoolChange`],
-//! [`VolumePropertyChange`]) and of the superblock or the volume table; the recording of a change; `set`, `get`, `status`, the control protocol and the page
+//! A row has the summary of a property, the type of its value, its name, its field on disk and its help. The type has the default, the bounds, the codes and
+//! the text forms. All else follows from the row: the fields of the values ([`PoolProperties`], [`VolumeProperties`]), of a change ([`PoolChange`],
+//! [`VolumePropertyChange`]) and of the superblock or the volume table; the recording of a change; `set`, `get`, `status`, the control protocol and the pages
 //! of reference. docs/internals/new-property.md says how to add one.
 //!
 //! A value called `paper` makes a part behave as a published system does. These are all of them:
@@ -57,3 +57,4 @@ pub use schedule::{BadSchedule, Hours, Schedule};
 pub use table::{PoolChange, PoolProperties, PoolProperty, VolumeProperties, VolumeProperty, VolumePropertyChange};
 pub use timing::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
 pub(crate) use value::Code;
+pub use value::ValueForm;

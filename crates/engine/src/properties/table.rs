@@ -1,6 +1,7 @@
 //! The tables of properties: a row is all that there is to know of a property.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::cache::{CacheKey, CacheSetting, IndexCopy};
 use super::dedup::{DedupVerify, KeepRuns, PassThrottle};
@@ -11,7 +12,7 @@ use super::flash::FlashPolicy;
 use super::policy::Policy;
 use super::schedule::Schedule;
 use super::timing::{Controller, Goal, Timing};
-use super::value::{Code, PropertyValue};
+use super::value::{Code, PropertyValue, ValueForm};
 
 /// Returns a value as it will be read from its code.
 fn rounded<T: PropertyValue>(value: T) -> T {
@@ -26,14 +27,14 @@ macro_rules! properties {
         $(#[$values_meta:meta])* $Values:ident;
         $(#[$change_meta:meta])* $Change:ident;
         $(
-            $(#[$row:meta])*
+            $(#[doc = $summary:literal])+
             $field:ident($Name:ident): $Type:ty = $name:literal, [$($bits:expr),+], $help:literal;
         )+
     ) => {
         $(#[$property_meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum $Property {
-            $($(#[$row])* $Name,)+
+            $($(#[doc = $summary])+ $Name,)+
         }
 
         impl $Property {
@@ -59,6 +60,33 @@ macro_rules! properties {
                 }
             }
 
+            /// Returns the summary: sentences on the purpose of the property.
+            pub fn summary(self) -> &'static str {
+                match self {
+                    $($Property::$Name => concat!($($summary),+).trim_ascii_start(),)+
+                }
+            }
+
+            /// Returns the forms of its values.
+            pub fn forms(self) -> &'static [ValueForm] {
+                match self {
+                    $($Property::$Name => <$Type as PropertyValue>::FORMS,)+
+                }
+            }
+
+            /// Returns the name of the type of its values in the code.
+            pub fn type_name(self) -> &'static str {
+                match self {
+                    $($Property::$Name => stringify!($Type),)+
+                }
+            }
+
+            /// Describes the field on disk: `bytes 36 to 39`.
+            pub fn location(self) -> String {
+                let parts: Vec<String> = self.field().iter().map(|part| part.location()).collect();
+                parts.join(", ")
+            }
+
             /// Returns the field on disk.
             pub(super) fn field(self) -> &'static [Bits] {
                 match self {
@@ -70,7 +98,7 @@ macro_rules! properties {
         $(#[$values_meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $Values {
-            $($(#[$row])* $field: $Type,)+
+            $($(#[doc = $summary])+ $field: $Type,)+
         }
 
         impl $Values {
@@ -114,7 +142,7 @@ macro_rules! properties {
         $(#[$change_meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $Change {
-            $($(#[$row])* pub $field: Option<$Type>,)+
+            $($(#[doc = $summary])+ pub $field: Option<$Type>,)+
         }
 
         impl $Change {
@@ -158,19 +186,19 @@ properties! {
     /// Changes of properties of the pool; `None` leaves one as it is.
     PoolChange;
 
-    /// Policy of volumes without one of their own; `None` for the default.
+    /// Policy of volumes without one of their own.
     policy(Policy): Option<Policy> = "policy", [Bits::bytes(174, 1), Bits::bytes(248, 1)],
         "as for volumes, inherit is the default";
 
-    /// Memory to serve the pool with, in bytes; 0 for the default.
+    /// Memory to serve the pool with. The default is 512M, or half of the limit of the control group or of the machine if that is less.
     memory(Memory): u64 = "memory", [Bits::bytes(184, 8)],
         "a size, or default (512M), at once, also while serving";
 
-    /// References beyond which a block gets a second copy, when the pool is scrubbed; 0 for none.
+    /// References beyond which a scrub gives a block a second copy.
     second_copies(SecondCopies): u32 = "second-copies", [Bits::bytes(480, 4)],
         "a number of references beyond which 'scrub' gives a block a second copy, or off (the default)";
 
-    /// Bytes that replicas of blocks may take which reads found scattered; `None` for the default, 0 for none.
+    /// Space for replicas of blocks that reads found scattered. The default is 1/128 of the slots.
     replicas(Replicas): Option<u64> = "replicas", [Bits::bytes(488, 8)],
         "a size that copies may take which make scattered blocks sequential again when the pool is idle, off or default";
 
@@ -183,7 +211,7 @@ properties! {
         "how much is moved to put in order what readers found scattered: auto (the default: 1.5 blocks for each that is written), off, \
          or a size that may be moved in a day";
 
-    /// Partition of memory between index and read cache; `None` for the default.
+    /// Partition of memory between index and read cache.
     cache(Cache): Option<CacheSetting> = "cache", [Bits::bytes(484, 4)],
         "how index and read cache share memory: adaptive (the default), adaptive:paper, fixed:P (percent for the index), index or read, \
          each also with ,lru";
@@ -200,7 +228,7 @@ properties! {
     dedup_verify(DedupVerify): DedupVerify = "dedup-verify", [Bits::of_byte(251, 1, 1), Bits::of_byte(251, 7, 1)],
         "what 'dedup' reads before blocks share a place: kept (the block that is kept, the default), both (and compares them) or off";
 
-    /// Times at which a plan of relocation is made and run without a command.
+    /// Times at which the server profiles reads, and makes and runs a plan of relocation.
     relocate(Relocate): Schedule = "relocate", [Bits::bytes(14, 2)],
         "when the server profiles reads, plans and runs 'relocate' automatically: auto (when the pool is idle), hours of the day, such as \
          22-06, or off (the default)";
@@ -210,7 +238,7 @@ properties! {
         "what sets the pace of 'dedup' beside clients: share (of the device, the default), paper (HIODS' delay before each block) \
          or paper:0.001 (the same with its other gain)";
 
-    /// Policy of which containers are copied to a flash in front of the store.
+    /// Admission policy of the flash cache: which containers are copied to it.
     flash_policy(FlashPolicy): FlashPolicy = "flash-policy", [Bits::bytes(36, 4)],
         "which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the more \
          often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)";
@@ -224,23 +252,23 @@ properties! {
     /// Changes of properties of a volume; `None` leaves one as it is.
     VolumePropertyChange;
 
-    /// Policy of its own; `None` to follow the pool.
+    /// Deduplication policy.
     policy(Policy): Option<Policy> = "policy", [Bits::byte_less_one(2), Bits::bytes(6, 1)],
         "native|observe|full|select[:T]|idedup[:T]|inherit";
 
-    /// True if writes are refused.
+    /// Refusal of writes.
     read_only(ReadOnly): bool = "read-only", [Bits::of_byte(5, 0, 1)],
         "on|off";
 
-    /// Admission of one client at a time, which the server enforces.
+    /// Admission of at most one client at a time.
     exclusive(Exclusive): bool = "exclusive", [Bits::bytes(123, 1)],
         "on|off";
 
-    /// Time at which duplicates are found; `None` until it is set, and then it follows from the policy.
+    /// Time at which duplicates are found. Until it is set, it is `hybrid` under policies that share, else `inline`; no value resets it.
     timing(Timing): Option<Timing> = "timing", [Bits::bytes(111, 1)],
         "inline|offline|hybrid";
 
-    /// Performance that its clients shall have.
+    /// Performance goal for its clients.
     goal(Goal): Goal = "goal", [Bits::bytes(112, 1), Bits::bytes(113, 8)],
         "none|20000iops|200MiB/s|p99=2ms";
 

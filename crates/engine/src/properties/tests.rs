@@ -66,6 +66,19 @@ macro_rules! tests {
             }
 
             #[test]
+            fn each_form_of_the_reference_is_a_value() {
+                for &property in $Property::ALL {
+                    assert!(property.summary().ends_with('.'), "{property:?}");
+                    for form in property.forms() {
+                        assert!(form.meaning.ends_with('.') && !form.meaning.starts_with(' '), "{form:?}");
+                        let is_text = !form.text.contains(|sign: char| sign.is_uppercase() || "[`".contains(sign));
+                        let taken = $Change::default().set_text(property, form.text);
+                        assert!(!is_text || taken.is_ok(), "{taken:?}");
+                    }
+                }
+            }
+
+            #[test]
             fn each_property_has_a_name_a_help_and_bits_of_its_own() {
                 let mut taken = [0; $bytes];
                 for (at, &property) in $Property::ALL.iter().enumerate() {

@@ -21,10 +21,10 @@ choices! {
     /// Controller that chooses the mode of a volume whose timing is hybrid.
     #[derive(Default)]
     Controller(Err("the controller is of an unknown kind")), BadController("it is forecast or paper") {
-        /// Ours: back to inline when the forecast says that inline meets the goal.
+        /// Returns to inline when the forecast says that inline meets the goal.
         #[default]
         Forecast = "forecast",
-        /// HIODS' (sections 3.5 and 4.3), with the paper's constants.
+        /// HIODS' controller (sections 3.5 and 4.3), with the constants of the paper.
         Paper = "paper",
     }
 }

@@ -21,8 +21,24 @@ const OFF: &str = "off";
 /// Code of a value on disk and in recordings.
 pub(crate) type Code = u128;
 
+/// Form of a value as text, for the page of reference. Capitals and brackets stand for parts of the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueForm {
+    /// Text as it is set.
+    pub text: &'static str,
+    /// Meaning, with the bounds: sentences.
+    pub meaning: &'static str,
+}
+
+/// Makes a form of a value.
+const fn form(text: &'static str, meaning: &'static str) -> ValueForm {
+    ValueForm { text, meaning }
+}
+
 /// Type of the values of a property. The code 0 is the default: a superblock that was written before the property existed has it.
 pub(crate) trait PropertyValue: Copy + PartialEq {
+    /// Forms of the values as text.
+    const FORMS: &'static [ValueForm];
     /// Returns the code on disk and in recordings.
     fn encode(self) -> Code;
     /// Returns the value with this code, or the reason why there is none.
@@ -40,6 +56,8 @@ pub(super) fn parse_own<T: FromStr<Err: Display>>(text: &str) -> Result<T, Strin
 
 /// A switch.
 impl PropertyValue for bool {
+    const FORMS: &'static [ValueForm] = &[form("on", "It is on."), form("off", "It is off.")];
+
     fn encode(self) -> Code {
         self.into()
     }
@@ -67,6 +85,8 @@ impl PropertyValue for bool {
 
 /// A number of references; 0 is off.
 impl PropertyValue for u32 {
+    const FORMS: &'static [ValueForm] = &[form("N", "Number of references, 1 to 4294967295."), form("off", "None.")];
+
     fn encode(self) -> Code {
         self.into()
     }
@@ -87,6 +107,11 @@ impl PropertyValue for u32 {
 
 /// A size that cannot be none; 0 is the default of the program.
 impl PropertyValue for u64 {
+    const FORMS: &'static [ValueForm] = &[
+        form("SIZE", "A size above 0. A number below 1M needs a unit."),
+        form("default", "The default of the program."),
+    ];
+
     fn encode(self) -> Code {
         self.into()
     }
@@ -112,6 +137,12 @@ impl PropertyValue for u64 {
 
 /// An upper bound in bytes, 0 for nothing; `None` is the default of the program. Codes have it plus one, so the greatest is `u64::MAX - 1`.
 impl PropertyValue for Option<u64> {
+    const FORMS: &'static [ValueForm] = &[
+        form("SIZE", "At most this size. A number below 1M needs a unit."),
+        form("off", "Nothing."),
+        form("default", "The default of the program."),
+    ];
+
     fn encode(self) -> Code {
         self.map_or(0, |bytes| bytes.saturating_add(1).into())
     }
@@ -140,6 +171,18 @@ impl PropertyValue for Option<u64> {
 /// The policy that a volume has, or that volumes without one have; `None` for the one above it. The code has the policy's number plus one in its lowest byte,
 /// and the threshold in the next.
 impl PropertyValue for Option<Policy> {
+    const FORMS: &'static [ValueForm] = &[
+        form("native", "Shares nothing, and looks nothing up."),
+        form("observe", "Shares nothing, and counts the blocks that other policies would share."),
+        form("full", "Shares every known block."),
+        form(
+            "select[:T[,run|,request]]",
+            "Shares requests that are known as a whole and sequential on disk. Of others it shares runs of at least T known blocks, or, with `request`, all known blocks if there are at least T. T is 1 to 255, and 3 by default.",
+        ),
+        form("idedup[:T]", "Shares runs of at least T known blocks. T is 1 to 255, and 4 by default."),
+        form("inherit", "The policy of the pool; for the pool itself `select`."),
+    ];
+
     fn encode(self) -> Code {
         self.map_or(0, |policy| {
             let (number, threshold) = policy.encode();
@@ -168,6 +211,16 @@ impl PropertyValue for Option<Policy> {
 
 /// The setting of index and read cache; `None` is the default of the program.
 impl PropertyValue for Option<CacheSetting> {
+    const FORMS: &'static [ValueForm] = &[
+        form("adaptive", "Moves memory by the hits that each partition would have had."),
+        form("adaptive:paper", "Moves memory by POD's Algorithm 1."),
+        form("fixed:PERCENT", "Gives this percentage to the index, 0 to 100."),
+        form("index", "Gives everything to the index: `fixed:100`."),
+        form("read", "Gives everything to the read cache: `fixed:0`."),
+        form("FORM,lru", "Any of these forms, with LRU in place of ARC in the read cache."),
+        form("default", "The default of the program: `adaptive`."),
+    ];
+
     fn encode(self) -> Code {
         self.map_or(0, |setting| setting.encode().into())
     }
@@ -193,6 +246,15 @@ impl PropertyValue for Option<CacheSetting> {
 }
 
 impl PropertyValue for DefragSetting {
+    const FORMS: &'static [ValueForm] = &[
+        form(
+            "auto",
+            "Moves data that was there when the pool was opened once, and at most 1.5 blocks for each block written.",
+        ),
+        form("off", "Moves nothing."),
+        form("SIZE", "Moves at most this size a day, rounded up to 1M. A number below 1M needs a unit."),
+    ];
+
     fn encode(self) -> Code {
         DefragSetting::encode(self).into()
     }
@@ -224,6 +286,15 @@ impl PropertyValue for DefragSetting {
 }
 
 impl PropertyValue for Schedule {
+    const FORMS: &'static [ValueForm] = &[
+        form("off", "Never."),
+        form("auto", "Whenever it is worth it and the pool is idle."),
+        form(
+            "HH-HH",
+            "Within these hours of the day, in local time, such as `22-06`: from the beginning of the first until that of the second. Hours are 0 to 23, the second also 24, and differ.",
+        ),
+    ];
+
     fn encode(self) -> Code {
         Schedule::encode(self).into()
     }
@@ -243,6 +314,15 @@ impl PropertyValue for Schedule {
 }
 
 impl PropertyValue for FlashPolicy {
+    const FORMS: &'static [ValueForm] = &[
+        form("budget", "Raises the threshold as the write budget of the day is used up."),
+        form("paper", "Runs PLC-Cache's three modules: filter=5, delay=3, comparison=1.5."),
+        form(
+            "paper:filter=N,delay=N,comparison=M",
+            "Runs these modules with other parameters: any of the three, in any order. N is 1 to 255, M is 1 to 100 with at most one decimal; each may be `off`.",
+        ),
+    ];
+
     fn encode(self) -> Code {
         FlashPolicy::encode(self).into()
     }
@@ -263,6 +343,8 @@ impl PropertyValue for FlashPolicy {
 
 /// The timing of a volume; `None` until it is set, and then it follows from the policy. No text resets it.
 impl PropertyValue for Option<Timing> {
+    const FORMS: &'static [ValueForm] = Timing::FORMS;
+
     fn encode(self) -> Code {
         self.map_or(0, |timing| 1 + timing.encode())
     }
@@ -282,6 +364,13 @@ impl PropertyValue for Option<Timing> {
 
 /// The code has the kind in its lowest byte, and the amount behind it.
 impl PropertyValue for Goal {
+    const FORMS: &'static [ValueForm] = &[
+        form("none", "No goal: the usual p99 of the pool is protected."),
+        form("Niops", "Requests a second, at least 1."),
+        form("NMiB/s", "Bytes a second, at least 1. Units: `B/s`, `KiB/s`, `MiB/s`, `GiB/s`."),
+        form("p99=Nms", "Latency that 99 of 100 requests do not exceed, at least 1 ns. Units: `s`, `ms`, `us`, `ns`."),
+    ];
+
     fn encode(self) -> Code {
         let (kind, amount) = Goal::encode(self);
         Code::from(kind) | Code::from(amount) << 8

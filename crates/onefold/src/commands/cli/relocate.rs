@@ -70,7 +70,7 @@ pub enum ObjectsCommand {
 /// `onefold relocate profile`.
 #[derive(Subcommand, Debug)]
 pub enum ProfileCommand {
-    /// Begin to note; it takes 12.5 MiB of the server's memory
+    /// Start to profile reads; it takes 12.5 MiB of the server's memory
     Start {
         /// Pool: its file or block device
         #[command(flatten)]
