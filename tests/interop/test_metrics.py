@@ -8,7 +8,7 @@ import unittest
 from server import ONEFOLD, Pool, onefold, promtool, run
 
 COUNTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/reference/metrics.md")
-ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| `([^`]+)` \|")
+ROW = re.compile(r"\| `(onefold_\w+)` \| (counter|gauge|histogram) \| ([^|]*) \| `([^`]+)` \| [^|]+ \|")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (-?[0-9]+(?:\.[0-9]+)?)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
 STATES = {

@@ -1,6 +1,7 @@
-//! Generator of the table of metrics in docs/reference/metrics.md, so that the page cannot differ from the program; and the figures that are no metrics.
+//! Generator of the tables of metrics in docs/reference/metrics.md, so that the page cannot differ from the program; and the figures that are no metrics.
 //!
-//! `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` writes the table; without it the test compares.
+//! The page has a table in the section of each subject. `ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics` writes the tables; without it the test
+//! compares.
 
 use serde_json::Value;
 
@@ -11,8 +12,47 @@ use crate::report::text::tests::report;
 /// Path of the page, from the crate.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
 
-/// Head of the table, which ends with an empty line.
-const HEAD: &str = "| metric | type | labels besides `pool` | figure |\n|---|---|---|---|\n";
+/// Head of a table, which ends with an empty line.
+const HEAD: &str = "| metric | type | labels besides `pool` | figure | meaning |\n|---|---|---|---|---|\n";
+
+/// Sections of the page that have tables, with the figures whose metrics are in them: paths, and all below these. Figures of no other section are in the
+/// first.
+const SECTIONS: &[(&str, &[&str])] = &[
+    ("Space and savings", &[]),
+    (
+        "State and damage",
+        &[
+            "mode",
+            "needs_recovery",
+            "opened",
+            "host_full",
+            "failure",
+            "refuses_new",
+            "damaged_blocks_found",
+            "damages_left",
+            "repaired_blocks",
+            "second_copies",
+            "scrub",
+        ],
+    ),
+    ("Writes", &["writes"]),
+    ("Reads", &["reads"]),
+    ("Latency and throttle", &["latency", "throttle"]),
+    (
+        "Memory, index and read cache",
+        &["memory_bytes", "memory_cap_bytes", "memory_resizing", "index_filled_percent", "cache"],
+    ),
+    ("Index prefetch", &["index_prefetch"]),
+    ("Index on disk", &["disk_index"]),
+    ("Background pass", &["dedup"]),
+    ("Relocation", &["relocate"]),
+    ("Defragmentation", &["defrag"]),
+    ("Replicas", &["replicas"]),
+    ("Flash cache", &["flash"]),
+    ("Checkpoints", &["metadata"]),
+    ("Device", &["device"]),
+    ("Volumes", &["volumes[]"]),
+];
 
 /// Figures of `status --json` that are no metrics, with all below them, by the reason.
 const NO_METRICS: &[(&str, &[&str])] = &[
@@ -111,7 +151,14 @@ impl Row {
 
     fn text(&self) -> String {
         let labels: Vec<String> = self.labels.iter().map(|label| format!("`{label}`")).collect();
-        format!("| `{}` | {} | {} | `{}` |\n", self.name, self.kind.name(), labels.join(", "), self.path)
+        let Row { name, kind, help, path, .. } = self;
+        format!("| `{name}` | {} | {} | `{path}` | {help} |\n", kind.name(), labels.join(", "))
+    }
+
+    /// Returns the section of the page that the metric is in.
+    fn section(&self) -> &'static str {
+        let of = |(_, paths): &&(&str, &[&str])| paths.iter().any(|path| is_of(&self.path, path));
+        SECTIONS.iter().find(of).unwrap_or(&SECTIONS[0]).0
     }
 }
 
@@ -143,18 +190,32 @@ fn is_of(figure: &str, path: &str) -> bool {
         .all(|wanted| steps.next().is_some_and(|step| step == wanted || wanted.chars().all(char::is_uppercase)))
 }
 
+/// Replaces the table in a section of the page.
+fn with_table(page: &str, section: &str, table: &str) -> String {
+    let section_start = page.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let start = section_start + page[section_start..].find(HEAD).expect("the section has a table") + HEAD.len();
+    assert_eq!(page[section_start..start].matches("\n## ").count(), 1, "the table is in section {section}");
+    let end = if page[start..].starts_with('\n') {
+        start
+    } else {
+        page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1)
+    };
+    format!("{}{table}{}", &page[..start], &page[end..])
+}
+
 #[test]
 fn metrics_are_those_of_the_page() {
     let page = std::fs::read_to_string(PAGE).unwrap();
-    let start = page.find(HEAD).expect("the page has the table") + HEAD.len();
-    let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1);
-    let table: String = rows().iter().map(Row::text).collect();
+    let expected = SECTIONS.iter().fold(page.clone(), |page, (section, _)| {
+        let rows = rows().into_iter().filter(|row| row.section() == *section);
+        with_table(&page, section, &rows.map(|row| row.text()).collect::<String>())
+    });
+    assert_eq!(expected.matches(HEAD).count(), SECTIONS.len(), "each table is of a section");
     if std::env::var_os("ONEFOLD_WRITE_REFERENCE").is_some() {
-        std::fs::write(PAGE, format!("{}{table}{}", &page[..start], &page[end..])).unwrap();
+        std::fs::write(PAGE, expected).unwrap();
     } else {
-        let same = page[start..end] == table;
         assert!(
-            same,
+            page == expected,
             "docs/reference/metrics.md differs from the metrics: ONEFOLD_WRITE_REFERENCE=1 cargo test -p onefold metrics rewrites it"
         );
     }
