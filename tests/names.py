@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 
 import prose
 from ratchet import ROOT
+from steps import load
 
 # Comments, strings and characters of Rust, in the order in which they hide each other.
 RUST = re.compile(
@@ -25,7 +26,8 @@ PATH = re.compile(r"(?:[A-Za-z_]\w*::)+[A-Za-z_]\w*")
 CALL = re.compile(r"(?:\w+(?:::|\.))*([a-z_]\w*)\((?:[\w, ]*)\)")
 # Figures, properties, constants, tests: several words with lines, dots or hyphens between them.
 WORDS = re.compile(r"\.?\w[\w-]*(?:\[\])?(?:\.[\w-]+(?:\[\])?)*")
-METRIC = re.compile(r"\bonefold_[a-z][a-z_0-9]*\b(?![\w-]|\.\w|::|/)")
+# A `*` behind it stands for the rest of several.
+METRIC = re.compile(r"\bonefold_[a-z][a-z_0-9]*(?:\*|\b)(?![\w-]|\.\w|::|/)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"(?:(?<![\w./@-])|(?<=/bin/)|(?<=/release/)|(?<=/faults/))(onefold|sim|repro)(?: +--)? +(?!\|)([^\n]*)")
 # Folders of the repository: a path that begins with one is a name of a file wherever it stands.
@@ -36,15 +38,15 @@ PLACEHOLDER = re.compile(r"(?<![a-z])[A-Z]{2,}(?![a-z])|…|\.\.\.|[<>]|^\d+$")
 
 # A page with a name of each sort that is not there, and one that is: a check that cannot fail is no check.
 EXAMPLE = """
-`Engine::handle`, `Engine::no_such`; `NoSuchType`, `PageCache`; `no_such_call()`; `cache.no_such`, `cache.read_hits`; `no-such=on`, `policy=full`; onefold_no_such_total.
-`no_such.rs`, `jobs/gc.rs`, tests/no_such, tests/layers, `status --no-such`, `status --json`, `--no-such`, `sim crash --no-such`, `sim crash --seeds 3`.
+`Engine::handle`, `Engine::no_such`; `NoSuchType`, `PageCache`; `no_such_call()`; `cache.no_such`, `cache.read_hits`; `no-such=on`, `policy=full`; onefold_no_such_total, onefold_no_such_*, onefold_defrag_*.
+`no_such.rs`, `jobs/gc.rs`, tests/no_such, tests/layers, `sim/no-such`, `sim/crash`, `status --no-such`, `status --json`, `--no-such`, `sim crash --no-such`, `sim crash --seeds 3`.
 
 ```sh
 sudo onefold serve disk.onefold \\
     --no-such --memory 64M
 ```
 """
-EXPECTED = {"names": 6, "files": 2, "options": 4}
+EXPECTED = {"names": 7, "files": 3, "options": 4}
 # Files whose words are no names of ours.
 LISTS = ("tests/foreign.toml", "tests/names.py")
 
@@ -121,6 +123,9 @@ class Sources:
                 self.options["sim"] |= options_of(commented)
                 self.options["repro"] = self.options["sim"]
         self.code = set().union(*self.identifiers.values())
+        # `./test` hands its arguments on.
+        self.options["test"] |= self.options["tests/run"]
+        self.steps = {step.name for step in load("all")}
         self.read_pages()
         self.foreign = foreign()
         self.is_foreign = re.compile("|".join(fnmatch.translate(name) for name in self.foreign)).match
@@ -154,6 +159,10 @@ class Sources:
             return bool(fnmatch.filter(self.tails, name))
         return name in self.tails or name + ".rs" in self.tails
 
+    def has_metrics(self, start):
+        """Whether a metric begins so."""
+        return any(name.startswith(start) for name in self.metrics)
+
     def has_path(self, path):
         """Whether a type has a member, or a module a name: `Type::member`, `module::name`, `crate::module::Type`."""
         *parents, name = path.split("::")
@@ -168,7 +177,7 @@ class Sources:
 
     def lacks(self, span):
         """Names in a code that are not there, each with its kind: `names` or `files`."""
-        if self.is_foreign(span):
+        if self.is_foreign(span) or span in self.steps:
             return
         path = re.fullmatch(r"[\w.*{},/-]+", span)
         if path and ("/" in span or span.rpartition(".")[2] in self.endings and re.match(r"[\w*-]", span)):
@@ -262,7 +271,8 @@ def lacking(text, sources, is_rfc=False):
         found |= {("options", start + at, name) for at, name in sources.lacks_options(block)}
     for match in METRIC.finditer(text):
         base = re.sub(r"_(bucket|sum|count)$", "", match[0])
-        if match[0] not in sources.metrics and base not in sources.metrics and match[0] not in sources.code and not sources.is_foreign(match[0]):
+        is_there = match[0] in sources.metrics | sources.code or base in sources.metrics or (match[0].endswith("*") and sources.has_metrics(match[0][:-1]))
+        if not is_there and not sources.is_foreign(match[0]):
             found.add(("names", match.start(), match[0]))
     found |= {("files", start, name) for start, name in lacking_files(text, sources)}
     past = excused(text) if is_rfc else ()
