@@ -1,5 +1,10 @@
-"""The docs hold together: every link leads to a file that is there, and to a heading that it has. Names of files in backticks: tests/pages."""
+"""The docs hold together: every link leads to a file that is there, and to a heading that it has; recorded figures have their fields.
 
+Names of files in backticks: tests/pages.
+"""
+
+import glob
+import json
 import os
 import re
 import subprocess
@@ -78,6 +83,35 @@ class Links(unittest.TestCase):
                 wrong += [] if re.search(rf"\b(fn|def) {test}\(", source) else [f"{name}: {test}"]
         self.assertGreater(seen, 40)
         self.assertEqual(wrong, [])
+
+
+class Results(unittest.TestCase):
+    """bench/results/*.jsonl: a figure a line, with what made it."""
+
+    TEXTS = ("date", "subject", "command", "machine", "figure", "unit")
+
+    def test_every_line_has_its_fields(self):
+        files = glob.glob(os.path.join(ROOT, "bench", "results", "????-??.jsonl"))
+        self.assertNotEqual(files, [])
+        for path in files:
+            with open(path, encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    with self.subTest(f"{os.path.basename(path)}:{number}"):
+                        self.check(json.loads(line), os.path.basename(path).removesuffix(".jsonl"))
+
+    def check(self, result, month):
+        for field in self.TEXTS:
+            self.assertTrue(isinstance(result[field], str) and result[field], field)
+        # A day of the month, or the month where no day is known.
+        self.assertRegex(result["date"], rf"^{month}(-\d\d)?$")
+        values = result["value"] if isinstance(result["value"], list) else [result["value"]]
+        self.assertTrue(values and all(type(value) in (int, float, str) for value in values), "value")
+        # A standard deviation or error, or minimum and maximum.
+        spread = result.get("spread", 0)
+        ends = spread if isinstance(spread, list) else [0, spread]
+        self.assertTrue(len(ends) == 2 and all(type(end) in (int, float) for end in ends) and ends[0] <= ends[1], "spread")
+        self.assertRegex(result.get("commit", "0000000"), r"^[0-9a-f]{7,40}$")
+        self.assertLessEqual(result.keys(), {*self.TEXTS, "value", "spread", "commit", "note"})
 
 
 if __name__ == "__main__":

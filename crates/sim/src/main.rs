@@ -267,7 +267,7 @@ enum Command {
         #[arg(long)]
         write: Option<PathBuf>,
     },
-    /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/internals/performance.md.
+    /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/rfc/0012-defragmentation.md.
     /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
     Aged(sim::studies::aged::command::Arguments),
     /// Allocations of requests of each kind in the engine; under callgrind, by `tests/instructions`, also the instructions that they

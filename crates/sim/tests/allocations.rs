@@ -1,4 +1,4 @@
-//! Allocations of requests in the engine, in the steady state: next to none. docs/internals/performance.md has the figures.
+//! Allocations of requests in the engine, in the steady state: next to none. docs/internals/performance.md has the limits.
 
 use sim::allocations;
 use sim::studies::cost;

@@ -1,7 +1,7 @@
 //! Global allocator: that of the system, with large tables in huge pages.
 //!
 //! The engine's tables (index, ghosts, hash tables) are hundreds of megabytes which are looked into at random. In pages of 4 KiB nearly each look is a miss of
-//! the TLB too, which in a virtual machine costs as much again as the look (docs/internals/measurements-2026-11.md has the figures).
+//! the TLB too, which in a virtual machine costs as much again as the look (docs/rfc/0017-waiting-and-batches.md has the figures).
 
 #![allow(unsafe_code)]
 

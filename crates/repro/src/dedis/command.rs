@@ -71,7 +71,7 @@ struct Run {
     /// The model of a disk: docs/internals/simulated-disks.md has the names.
     #[arg(long, default_value = "ssd")]
     disk: String,
-    /// Time of the processor for each block that is written, in nanoseconds: docs/internals/performance.md has ours.
+    /// Time of the processor for each block that is written, in nanoseconds: bench/results/simulated.md has ours.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
     processor_ns: u64,
     /// Answer each write when it is durable, not from memory.

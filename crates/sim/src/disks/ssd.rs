@@ -34,7 +34,7 @@ pub struct Ssd {
     pub commands_per_second: u64,
 }
 
-/// The drive of all tables in docs/internals/performance.md.
+/// The drive of all tables in bench/results/simulated.md.
 pub const SSD: Ssd = Ssd {
     read_nanos: 80_000,
     write_nanos: 20_000,

@@ -213,7 +213,7 @@ fn on_our_costs(experiment: &Experiment, quick: bool) -> Figure {
     let rates = our_rates(experiment, costs);
     let notes = vec![
         format!(
-            "Costs of our engine on the model of the drive of docs/internals/performance.md, measured when this was made: uniform writes of highperf, 2 GiB (short form: 128 MiB), 40 MiB of \
+            "Costs of our engine on the model of the drive of bench/results/simulated.md, measured when this was made: uniform writes of highperf, 2 GiB (short form: 128 MiB), 40 MiB of \
              memory, the complete index on the device. {:.1} us for a write inline, {:.1} offline, {:.2} for a block of a pass while nobody else is \
              there. They do not grow.",
             costs.inline as f64 / 1e3,

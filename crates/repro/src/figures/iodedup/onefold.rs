@@ -63,7 +63,7 @@ const LEAST: u64 = 64 << 20;
 /// Replay rate, in thousandths of the week's own. The table's 100 exceed the throughput of one drive on mail and homes. There its clients wait for one another,
 /// and here the whole wait would count.
 const PACE: u64 = 10_000;
-/// Processor time of a written block on today's processors (docs/internals/performance.md).
+/// Processor time of a written block on today's processors (bench/results/simulated.md).
 const DIGEST: Nanos = 1_500;
 
 /// Bytes that copies and other replicas may take: 1 % of the drive, as REFERENCE has it. (There is memory for less.)

@@ -1,4 +1,4 @@
-//! Limits of docs/internals/performance.md for discards, and the table in it.
+//! Limits of docs/internals/performance.md for discards, and the table of bench/results/simulated.md.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The constants of docs/internals/performance.md, and the tables in it.
+//! The constants of docs/internals/performance.md, and the tables of bench/results/simulated.md.
 
 use std::fmt::Write;
 
