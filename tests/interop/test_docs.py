@@ -3,6 +3,7 @@
 Names of files in backticks: tests/pages.
 """
 
+import csv
 import glob
 import json
 import os
@@ -112,6 +113,20 @@ class Results(unittest.TestCase):
         self.assertTrue(len(ends) == 2 and all(type(end) in (int, float) for end in ends) and ends[0] <= ends[1], "spread")
         self.assertRegex(result.get("commit", "0000000"), r"^[0-9a-f]{7,40}$")
         self.assertLessEqual(result.keys(), {*self.TEXTS, "value", "spread", "commit", "note"})
+
+    def test_the_scores_of_the_papers_are_those_of_the_verdicts(self):
+        """docs/papers/figures.md, "Scores": how many claims that count hold, by the list of the full form."""
+        counts = {}
+        with open(os.path.join(ROOT, "docs", "papers", "figures", "verdicts.csv"), encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                count = counts.setdefault((re.match(r"\w+", line["claim"])[0], line["kind"]), [0, 0])
+                count[0] += line["verdict"] == "holds"
+                count[1] += 1
+        with open(os.path.join(ROOT, "docs", "papers", "figures.md"), encoding="utf-8") as file:
+            rows = re.findall(r"^\| \[.*\] *\(.*\) \| (\d+) of (\d+) \| (\d+) of (\d+) \| `repro figure (\w+) ", file.read(), re.M)
+        self.assertEqual(len(rows), 5)
+        for *numbers, paper in rows:
+            self.assertEqual([int(number) for number in numbers], counts[paper, "predicted"] + counts[paper, "statement"], paper)
 
 
 if __name__ == "__main__":

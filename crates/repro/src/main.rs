@@ -25,9 +25,9 @@ enum Command {
     /// Replays a trace under one of the papers' schemes on models of disks: response times and their parts, removed blocks,
     /// memory, energy.
     Replay(Box<repro::replay::command::Arguments>),
-    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/papers/workloads.md.
+    /// Loads with contents from a distribution file, as DEDISbench makes them: docs/papers/data.md.
     Workload(repro::dedis::command::Arguments),
-    /// The same loads against a live NBD device, in real time: docs/papers/workloads.md. Prints JSON.
+    /// The same loads against a live NBD device, in real time: docs/papers/data.md. Prints JSON.
     Bench(Box<repro::bench::command::Arguments>),
     /// Figures of the papers: their claims, and our results. 'repro figure list' names them.
     Figure(repro::figures::command::Arguments),
@@ -37,7 +37,7 @@ enum Command {
     /// The models of disks: beside the drives that were measured.
     Disk(sim::disks::command::Arguments),
     /// I/O saved when index and read cache compete for memory, by fixed divisions of it and by those that the engine makes, on
-    /// a workload that alternates and one that does not: docs/papers/icache.md. Takes many minutes.
+    /// a workload that alternates and one that does not: docs/papers/pod.md. Takes many minutes.
     Icache {
         /// Memory that is divided, in MiB.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1024))]

@@ -6,7 +6,7 @@
 //! Invariants: no two workers write the same block. A content that is drawn as unique is written once in a run. So [`written::Written`] knows the content of
 //! every block, and the number of different contents.
 //!
-//! Callers: `repro workload` ([`command`]) and `repro bench` (`bench/`). docs/papers/workloads.md describes both. The original is DEDISbench
+//! Callers: `repro workload` ([`command`]) and `repro bench` (`bench/`). docs/papers/data.md describes both. The original is DEDISbench
 //! (github.com/jtpaulo/dedisbench, GPL-2.0). This is our own work after a description of its behaviour; no code was copied.
 
 pub mod addresses;

@@ -19,7 +19,7 @@ const NOBODY: Tag = Tag::MAX;
 /// Tag of commands that write the blocks of a split read home.
 const HOME: Tag = Tag::MAX - 1;
 
-/// Time without requests in flight after which the disks are idle; it also separates bursts (docs/papers/traces.md). [D]
+/// Time without requests in flight after which the disks are idle; it also separates bursts (docs/papers/data.md). [D]
 pub const IDLE: Nanos = 100_000_000;
 
 /// Threads that submit requests to the scheme.

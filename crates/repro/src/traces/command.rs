@@ -33,7 +33,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Writes a made trace that stands in for one of FIU, in FIU's format: docs/papers/traces.md describes it, and is not.
+    /// Writes a made trace that stands in for one of FIU, in FIU's format: docs/papers/data.md describes it, and is not.
     Synth {
         /// For which.
         profile: Profile,

@@ -12,7 +12,7 @@ use super::{TraceError, blkparse, cloudphysics, disksim, fiu, mqsim, msr};
 /// Number of lines at the beginning of a file that decide its format.
 const LOOKED_AT: usize = 20;
 
-/// Format of a trace file: each is described in its own file beside this one, and in docs/papers/traces.md.
+/// Format of a trace file: each is described in its own file beside this one, and in docs/papers/data.md.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
     /// FIU's text with digests of 4 KiB or 512 bytes; also separated by tabs.

@@ -249,7 +249,7 @@ fn made_traces_have_what_is_published_of_the_real_ones() {
             let near = (ours - theirs).abs() <= theirs.abs() * relative + absolute;
             assert!(near, "{} {name}: {ours} for {theirs}", profile.name());
         };
-        // Means and shares of short days scatter more than those of whole ones; docs/papers/traces.md has these.
+        // Means and shares of short days scatter more than those of whole ones; docs/papers/data.md has these.
         holds("requests a day", 0.0, 0.0);
         holds("write ratio", 0.001, 0.0);
         holds("mean size, KiB", 0.02, 0.0);

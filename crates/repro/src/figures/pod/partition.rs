@@ -101,7 +101,7 @@ fn fig_3(results: &Results) -> Figure {
         ),
         notes: vec![
             "The paper shows mail. How far back the stand-ins draw what they write and read again was fitted to mail's two slopes, with one number \
-             for all three traces (docs/papers/traces.md). So mail's slopes prove nothing. Those of web-vm and homes follow."
+             for all three traces (docs/papers/data.md). So mail's slopes prove nothing. Those of web-vm and homes follow."
                 .into(),
         ],
     }

@@ -1,5 +1,5 @@
 //! Synthetic traces that stand in for web-vm, homes and mail of FIU, which may not be passed on. They have the counts, sizes and shares that are published of
-//! the real ones (docs/papers/traces.md), and no byte of them.
+//! the real ones (docs/papers/data.md), and no byte of them.
 //!
 //! A trace is a pure function of (profile, seed). All days come from one state, so a single later day is made after those before it. Day 15 is POD's, a quiet
 //! Saturday. The others are working days: each has a 21st part of the three weeks that CacheDedup publishes. They write more contents than POD's memory holds
