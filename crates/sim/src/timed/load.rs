@@ -344,6 +344,10 @@ impl Clients {
     /// Makes all written blocks durable, once all writes have been answered.
     pub fn flush(&mut self, machine: &mut Machine) -> Checked {
         self.drain(machine)?;
+        // Answered writes may still be in the table.
+        while !machine.engine.can_submit() {
+            self.step(machine, Nanos::MAX, &mut Cost::default())?;
+        }
         machine.submit(self.request(0, 0, Operation::Flush));
         self.begin(machine.now, 0, 0, Class::Durable);
         self.drain(machine)?;
