@@ -44,6 +44,8 @@ class Links(unittest.TestCase):
                 seen += 1
                 path, _, anchor = target.partition("#")
                 there = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+                if page.startswith("docs/") and not there.startswith("docs/"):
+                    wrong.append(f"{page}: {target}: the site has only docs/")
                 if not os.path.exists(os.path.join(ROOT, there)):
                     wrong.append(f"{page}: {target}: no such file")
                 elif anchor and there.endswith(".md") and anchor not in anchors(there):
@@ -54,7 +56,7 @@ class Links(unittest.TestCase):
     def test_every_page_is_in_the_table_of_contents(self):
         """docs/SUMMARY.md is what `mdbook build docs` makes a site of."""
         with open(os.path.join(ROOT, "docs", "SUMMARY.md"), encoding="utf-8") as file:
-            listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)$", file.read(), re.M)
+            listed = re.findall(r"^(?:- )?\[[^\]]+\]\(([^)]+)\)$", file.read(), re.M)
         there = {page.removeprefix("docs/") for page in pages() if page.startswith("docs/")} - {"SUMMARY.md"}
         self.assertEqual(sorted(listed), sorted(there))
 

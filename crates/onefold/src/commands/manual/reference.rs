@@ -24,7 +24,7 @@ Properties have [a page of their own](properties.md).
 
 Sizes are in powers of 1024: `4096`, `512M`, `10G`, `1TiB`. Exit status: 0 success, 1 failure, 2 wrong usage.
 
-The program makes this page, and a test holds it: change the help in the program, not here ([CONTRIBUTING](../../CONTRIBUTING.md)).
+The program makes this page, and a test holds it: change the help in the program, not here (`CONTRIBUTING.md`).
 ";
 
 /// Text before the properties.
