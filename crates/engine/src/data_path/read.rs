@@ -222,9 +222,9 @@ impl Engine {
 
     /// Lets a block of a request wait for a slot's content.
     fn begin_fill(&mut self, slot: Slot, entry: Entry, id: RequestId, at: u32) -> Begun {
-        let begun = if self.pool.memory.join_fill(slot, (id, at)) {
-            Begun::Coalesced
-        } else if self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at) {
+        let joined = self.pool.memory.join_fill(slot, (id, at))
+            || self.repairs.is_repairing_any() && self.repairs.join_repair(slot, entry.check(), id, at);
+        let begun = if joined {
             Begun::Coalesced
         } else {
             let Some(buffer) = self.pool.any_buffer() else { return Begun::NoBuffer };
