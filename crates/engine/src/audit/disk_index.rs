@@ -22,7 +22,7 @@ impl Engine {
     /// Compares the index on disk with the summaries, on an idle engine. Returns `None` if there is no index, or if pages of tables cannot be read.
     /// Takes 17 bytes of memory a slot.
     pub fn check_disk_index(&self, read: &mut ReadMetadata<'_>) -> Option<DiskIndexAudit> {
-        let buckets = self.pool.hints.disk_index.record.buckets;
+        let buckets = self.pool.hints.disk_index.record().buckets;
         if buckets == 0 {
             return None;
         }

@@ -37,7 +37,7 @@ pub(crate) struct MapBuffer {
     /// Number of places whose entry is [`Entry::UNBUFFERED`]: their mapping is removed, and the next pass omits them.
     dead: usize,
     /// Number of records of the log on disk.
-    pub logged: u64,
+    logged: u64,
 }
 
 /// Pass that brings a buffer up to date.
@@ -47,9 +47,9 @@ pub(crate) struct Pass {
     point_at: usize,
     leaf_at: usize,
     /// Blocks whose records the log has to revoke.
-    pub(crate) removed: Vec<Key>,
+    removed: Vec<Key>,
     /// True if there are too many blocks to revoke: the log is rewritten.
-    pub(crate) anew: bool,
+    anew: bool,
 }
 
 /// Leaf that a checkpoint writes.
@@ -301,6 +301,27 @@ impl MapBuffer {
 }
 
 impl Pass {
+    /// Returns the blocks whose records the log has to revoke.
+    pub(crate) fn removed(&self) -> &Vec<Key> {
+        &self.removed
+    }
+
+    /// Returns true if the log is rewritten.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew
+    }
+
+    /// Rewrites the log if `too_many` records would be appended to it.
+    pub(crate) fn rewrite_if(&mut self, too_many: bool) {
+        self.anew |= too_many;
+    }
+
+    /// Drops the records that the log has to revoke: a mutant does.
+    pub(crate) fn revoke_nothing(&mut self) {
+        self.removed.clear();
+        self.anew = false;
+    }
+
     /// Returns true if the buffered mapping of a block has gone into its leaf.
     fn has_flushed(&mut self, key: u64, leaves: &[Leaf], per_leaf: u64) -> bool {
         while let Some(leaf) = leaves.get(self.leaf_at)

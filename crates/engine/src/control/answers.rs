@@ -39,7 +39,7 @@ impl Engine {
 
     /// Returns the counts of digests that index prefetch put into the index, and of their use.
     pub fn index_prefetch_counts(&self) -> IndexPrefetchCounts {
-        self.jobs.index_prefetch.counts
+        self.jobs.index_prefetch.counts()
     }
 
     /// Returns the cache partition between index and read cache, with the hits of both.

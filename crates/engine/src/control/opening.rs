@@ -45,7 +45,7 @@ impl Engine {
     fn adopt_records(&mut self) {
         let superblock = self.pool.durable.superblock();
         let scrub = superblock.scrub.found(self.pool.state.reads_only());
-        self.jobs.scrub.record = scrub;
+        self.jobs.scrub.adopt(scrub);
         self.repairs.set_left(scrub.found.saturating_sub(scrub.repaired).into());
         self.jobs.dedup_mut().found(superblock.dedup, self.pool.state.now());
     }

@@ -140,11 +140,11 @@ impl Engine {
         if failed {
             self.pool.page_failed(key, bytes.is_none());
         }
-        for &waiter in &load.waiters {
+        for &waiter in load.waiters() {
             // A page that would prove a known block is no reason to fail: the block is not shared.
             let proves = self.requests.get(waiter).stage() == Stage::Verify;
             self.arrived(waiter, failed && !proves);
         }
-        self.pool.metadata.pages_mut().recycle(load.waiters);
+        self.pool.metadata.pages_mut().recycle(load);
     }
 }

@@ -13,7 +13,7 @@ impl Engine {
     /// Looks a block of a request up in the index on disk, and proves the answer; for policies that use that index.
     pub(crate) fn known_on_disk(&mut self, id: RequestId, at: usize, digest: Digest) -> Known {
         let request = self.requests.get_mut(id);
-        if !self.pool.hints.disk_index.record.is_on() || request.attempts() >= ATTEMPTS {
+        if !self.pool.hints.disk_index.record().is_on() || request.attempts() >= ATTEMPTS {
             return Known::No;
         }
         let block = &mut request.blocks_mut()[at];

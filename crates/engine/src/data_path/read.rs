@@ -138,7 +138,6 @@ impl Engine {
     fn collect_blocks(&mut self, id: RequestId) {
         self.requests.get_mut(id).enter(Stage::Read);
         let count = self.requests.get(id).blocks().len();
-        let mut ahead = 0;
         for at in 0..count {
             let used = self.pool.stats.reads.ahead_used;
             let entry = self.requests.get(id).blocks()[at].entry;
@@ -147,24 +146,23 @@ impl Engine {
                     Ok(buffer) => {
                         let misses = buffer.is_none() && self.pool.memory.cache().is_by_content();
                         let buffer = if misses { self.hit_content(slot, entry.check()) } else { buffer };
-                        self.jobs.cache_partition.counts.read_hits += u64::from(buffer.is_some());
+                        let was_ahead = self.pool.stats.reads.ahead_used > used;
+                        // A block that was read ahead came from the device: it was not kept for an earlier use.
+                        let is_hit = buffer.is_some() && !was_ahead;
+                        self.jobs.cache_partition.count_reads(is_hit.into(), was_ahead.into());
                         let block = &mut self.requests.get_mut(id).blocks_mut()[at];
-                        (block.buffer, block.was_ahead) = (buffer, self.pool.stats.reads.ahead_used > used);
-                        ahead += u64::from(block.was_ahead);
+                        (block.buffer, block.was_ahead) = (buffer, was_ahead);
                     }
                     Err(error) => return self.fail_request(id, error),
                 }
             }
         }
-        // Blocks that were read ahead came from the device: they were not kept for an earlier use.
-        self.jobs.cache_partition.counts.read_hits -= ahead;
-        self.jobs.cache_partition.counts.read_misses += ahead;
         let (mut run, mut flash_run) = (DeviceRead::default(), FlashRun::default());
         let mut short = false;
         for at in 0..count {
             let block = self.requests.get(id).blocks()[at];
             let Some(slot) = block.entry.slot().filter(|_| block.buffer.is_none()) else { continue };
-            self.jobs.cache_partition.counts.read_misses += 1;
+            self.jobs.cache_partition.count_reads(0, 1);
             match self.begin_fill(slot, block.entry, id, at as u32) {
                 Begun::Coalesced => {}
                 Begun::New => {
@@ -349,7 +347,7 @@ impl Engine {
             ..ReadCounts::default()
         };
         request.enter(Stage::Reply);
-        self.jobs.cache_partition.answering += request.answer_with_blocks();
+        self.jobs.cache_partition.begin_answer(request.answer_with_blocks());
         let token = request.token();
         self.pool.metadata.io_mut().queue(Effect::Reply { token, result: Ok(Reply::Data(id)) });
     }

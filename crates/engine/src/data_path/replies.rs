@@ -81,7 +81,7 @@ impl Engine {
         }
         for segment in request.data_mut().drain(..) {
             if let Some(buffer) = segment.buffer {
-                jobs.cache_partition.answering -= 1;
+                jobs.cache_partition.end_answer();
                 memory.buffers_mut().release(buffer);
             }
         }

@@ -485,7 +485,7 @@ impl Engine {
 
     /// Returns true if a write of this policy looks into an index on disk that has every block.
     fn has_complete_index(&self, policy: Policy) -> bool {
-        policy == Policy::Full && self.pool.hints.disk_index.record.is_complete()
+        policy == Policy::Full && self.pool.hints.disk_index.record().is_complete()
     }
 
     fn change_block(&mut self, id: RequestId, at: usize, looked: SkippedLookups, sequential: bool) {

@@ -22,12 +22,24 @@ pub(crate) struct Shape {
     block: u64,
     slots: u64,
     /// Number of pages of each half of the log.
-    pub(crate) half: u32,
+    pub(super) half: u32,
     /// Number of places, each of one container.
-    pub(crate) places: u32,
+    pub(super) places: u32,
 }
 
 impl Shape {
+    /// Returns the number of pages of each half of the log.
+    #[inline]
+    pub(crate) fn half(&self) -> u32 {
+        self.half
+    }
+
+    /// Returns the number of places, each of one container.
+    #[inline]
+    pub(crate) fn places(&self) -> u32 {
+        self.places
+    }
+
     /// Lays out flash of `blocks` blocks, in front of a pool of this geometry, with as many places as fit, at most `most`; `None` if not one fits.
     pub(crate) fn new(blocks: u64, most: u32, geometry: &Geometry) -> Option<Shape> {
         let slots = u64::from(geometry.slots_per_container);

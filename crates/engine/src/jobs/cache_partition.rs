@@ -99,10 +99,10 @@ pub(crate) struct CachePartition {
     read_ghosts: ReadGhosts,
     copies: BTreeMap<Slot, BufferCopy>,
     /// Blocks of answers that are being sent; they hold their buffers.
-    pub(crate) answering: u32,
+    answering: u32,
     /// True if a step can be taken at once.
     work_left: bool,
-    pub(crate) counts: CacheCounts,
+    counts: CacheCounts,
 }
 
 impl CachePartition {
@@ -450,6 +450,25 @@ impl CachePartition {
             let per_leaf = pool.metadata.geometry().summary_leaf_slots();
             fetch.want_digests(self.index_ghosts.slots(from..segment(self.share)), per_leaf);
         }
+    }
+
+    /// Notes that an answer with this number of blocks is being sent: they hold their buffers.
+    #[inline]
+    pub(crate) fn begin_answer(&mut self, buffers: u32) {
+        self.answering += buffers;
+    }
+
+    /// Notes that a block of an answer has been sent.
+    #[inline]
+    pub(crate) fn end_answer(&mut self) {
+        self.answering -= 1;
+    }
+
+    /// Counts the blocks of a read: found in the read cache, and not found. Blocks that were read ahead are misses that came early.
+    #[inline]
+    pub(crate) fn count_reads(&mut self, hits: u64, misses: u64) {
+        self.counts.read_hits += hits;
+        self.counts.read_misses += misses;
     }
 
     /// Returns the cache partition and the counts of hits.

@@ -186,11 +186,11 @@ impl FlashCopies {
 
     fn read_log(&mut self, pool: &mut CopyAccess<'_>, page: u32) {
         let Some(shape) = pool.flash().map(|flash| flash.log().shape) else { return };
-        let (half, within) = (page / shape.half, page % shape.half);
+        let (half, within) = (page / shape.half(), page % shape.half());
         if half == 2 {
             return self.trust(pool);
         }
-        let pages = PAGES_AT_ONCE.min(shape.half - within);
+        let pages = PAGES_AT_ONCE.min(shape.half() - within);
         let length = u64::from(pages) * pool.metadata.geometry().block();
         self.begin(pool, IoOp::ReadPages, shape.page_offset(half, within), length, &[]);
     }
@@ -199,7 +199,7 @@ impl FlashCopies {
     fn log_read(&mut self, pool: &Pool, page: u32, bytes: &[u8]) {
         let Some(flash) = pool.flash() else { return };
         let (log, (_, found)) = (flash.log(), flash.stamps());
-        let (half, within) = (page / log.shape.half, page % log.shape.half);
+        let (half, within) = (page / log.shape.half(), page % log.shape.half());
         for (number, bytes) in (within..).zip(bytes.chunks_exact(pool.metadata.geometry().block() as usize)) {
             let page = log.read(bytes).filter(|(head, _)| {
                 let is_named = head.stamp == found && found.nonce != 0 || pool.mutant(Mutant::AnyStamp);
@@ -207,7 +207,7 @@ impl FlashCopies {
             });
             let Some((head, records)) = page else { continue };
             if number == 0 {
-                self.reading = Some(Half { head, pages: 0, holds: vec![None; log.shape.places as usize] });
+                self.reading = Some(Half { head, pages: 0, holds: vec![None; log.shape.places() as usize] });
             }
             let goes_on = |half: &&mut Half| half.pages == number && half.head.round == head.round;
             if let Some(reading) = self.reading.as_mut().filter(goes_on) {
@@ -216,14 +216,14 @@ impl FlashCopies {
                 records.for_each(|record| reading.holds[record.place as usize] = record.holds);
             }
         }
-        if within + PAGES_AT_ONCE >= log.shape.half
+        if within + PAGES_AT_ONCE >= log.shape.half()
             && let Some(read) = self.reading.take()
             && read.pages >= read.head.first_pages
             && self.best.as_ref().is_none_or(|(_, best)| best.head.round < read.head.round)
         {
             self.best = Some((half, read));
         }
-        self.at = CopyStage::Read(half * log.shape.half + (within + PAGES_AT_ONCE).min(log.shape.half));
+        self.at = CopyStage::Read(half * log.shape.half() + (within + PAGES_AT_ONCE).min(log.shape.half()));
     }
 
     /// Ends the reading of the log: copies that may still be valid are read from flash from now on, and are recorded in the other half.
@@ -307,7 +307,7 @@ impl FlashCopies {
     fn append(&mut self, pool: &mut CopyAccess<'_>) {
         let Some(flash) = pool.flash() else { return };
         let shape = flash.log().shape;
-        if self.next == shape.half {
+        if self.next == shape.half() {
             return self.begin_round(pool);
         }
         let leaving = flash.places().leaving().iter().take(shape.per_page() - 1);

@@ -209,7 +209,7 @@ impl Job for Gc {
         let mut waits = false;
         if let Some(victim) = self.victim.take() {
             waits = self.empty(pool, repairs, load, victim) == Err(MoveStop::Waits);
-        } else if let Some(container) = self.partition.emptied.pop() {
+        } else if let Some(container) = self.partition.next_emptied() {
             self.begin(pool, container);
         } else {
             self.survey(pool);
@@ -299,9 +299,7 @@ impl Gc {
         let tried = &self.tried;
         let is_new = |container, free| tried.len() < TRIED && tried.get(&container) != Some(&free);
         self.partition = survey.divide(pool.metadata.geometry().slots_per_container, wanted, pool.may_move(), is_new);
-        self.partition.emptied.reverse();
-        self.partition.filled.reverse();
-        if self.partition.emptied.is_empty() {
+        if self.partition.is_over() {
             self.rest(pool);
         }
     }
@@ -436,7 +434,7 @@ impl Gc {
         let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
         while places.len() < most
             && missing.is_empty()
-            && let Some(&container) = self.partition.filled.last()
+            && let Some(container) = self.partition.filled()
         {
             for slot in pool.durable.space().slots_of(container).map(Slot) {
                 if places.len() < most
@@ -447,12 +445,12 @@ impl Gc {
                 }
             }
             if places.len() < most && missing.is_empty() {
-                self.partition.filled.pop();
+                self.partition.end_filled();
             }
         }
         self.mover.load(pool, missing).inspect_err(|stop| {
             if *stop == MoveStop::GivenUp {
-                self.partition.filled.pop();
+                self.partition.end_filled();
             }
         })?;
         Ok(places)

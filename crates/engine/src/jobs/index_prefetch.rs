@@ -75,10 +75,16 @@ pub(crate) struct IndexPrefetch {
     marks: Vec<u32>,
     /// Credits to pay for pages.
     saved: u32,
-    pub(crate) counts: IndexPrefetchCounts,
+    counts: IndexPrefetchCounts,
 }
 
 impl IndexPrefetch {
+    /// Returns the counts of prefetches.
+    #[inline]
+    pub(crate) fn counts(&self) -> IndexPrefetchCounts {
+        self.counts
+    }
+
     pub(crate) fn new() -> IndexPrefetch {
         IndexPrefetch {
             wanted: VecDeque::with_capacity(WANTED),

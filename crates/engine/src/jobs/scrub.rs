@@ -104,7 +104,7 @@ struct Item {
 
 /// The scrub.
 pub(crate) struct Scrub {
-    pub(crate) record: ScrubRecord,
+    record: ScrubRecord,
     items: Vec<Item>,
     /// Blocks that are being read, in order.
     blocks: Vec<(Slot, Digest, BufferId)>,
@@ -134,6 +134,17 @@ pub(crate) struct Scrub {
 }
 
 impl Scrub {
+    /// Returns the progress of the scrub, for the superblock.
+    #[inline]
+    pub(crate) fn record(&self) -> ScrubRecord {
+        self.record
+    }
+
+    /// Adopts the scrub that the superblock has a record of.
+    pub(crate) fn adopt(&mut self, record: ScrubRecord) {
+        self.record = record;
+    }
+
     pub(crate) fn new(now: Nanos) -> Scrub {
         Scrub {
             record: ScrubRecord::default(),

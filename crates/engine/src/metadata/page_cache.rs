@@ -56,7 +56,7 @@ struct Frame {
 /// Load in flight.
 pub(crate) struct Load {
     pub(super) pointer: Pointer,
-    pub(crate) waiters: Vec<RequestId>,
+    waiters: Vec<RequestId>,
     /// True if the page was freed meanwhile and must not be kept.
     pub(super) orphan: bool,
     /// True if it is only loaded because it is beside another page, without a request of its own.
@@ -66,6 +66,11 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// Returns the requests that wait for the page.
+    pub(crate) fn waiters(&self) -> &[RequestId] {
+        &self.waiters
+    }
+
     /// Returns the pointer to the page.
     #[inline]
     pub(crate) fn pointer(&self) -> Pointer {
@@ -450,7 +455,8 @@ impl PageCache {
     }
 
     /// Keeps the list of an ended load for reuse.
-    pub(crate) fn recycle(&mut self, mut waiters: Vec<RequestId>) {
+    pub(crate) fn recycle(&mut self, load: Load) {
+        let mut waiters = load.waiters;
         waiters.clear();
         self.spare.push(waiters);
     }

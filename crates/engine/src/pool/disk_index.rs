@@ -52,6 +52,22 @@ pub struct DiskIndexStatus {
 }
 
 impl DiskIndex {
+    /// Returns the record of the index, as the next superblock has it.
+    #[inline]
+    pub(crate) fn record(&self) -> DiskIndexRecord {
+        self.record
+    }
+
+    /// Notes that blocks were left out of the index: it is behind the pool.
+    pub(crate) fn note_left_out(&mut self) {
+        self.record.built = DiskIndexRecord::BEHIND;
+    }
+
+    /// Forgets the index: the pool has none from now on.
+    pub(crate) fn forget_all(&mut self) {
+        self.record = DiskIndexRecord::default();
+    }
+
     /// Counts a block that is looked up in the index.
     pub(crate) fn count_lookup(&mut self) {
         self.lookups += 1;
@@ -72,7 +88,7 @@ impl DiskIndex {
 #[derive(Default)]
 pub(crate) struct DiskIndex {
     /// Record of the index, as the next superblock has it.
-    pub(crate) record: DiskIndexRecord,
+    pub(super) record: DiskIndexRecord,
     /// True if a more important use needs the metadata.
     gives_up: bool,
     /// Digests that belong into buckets with unreadable pages.

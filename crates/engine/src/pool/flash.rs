@@ -57,7 +57,7 @@ pub struct FlashParameters {
 impl FlashParameters {
     /// Returns the number of places that flash of `blocks` blocks has in front of a pool of this geometry, but at most `most`. 0: it is too small.
     pub fn places(blocks: u64, most: u32, geometry: &Geometry) -> u32 {
-        Shape::new(blocks, most, geometry).map_or(0, |shape| shape.places)
+        Shape::new(blocks, most, geometry).map_or(0, |shape| shape.places())
     }
 }
 
@@ -266,15 +266,15 @@ impl Pool {
             log: LogOwner { id: self.durable.superblock.parameters.id, secret: self.metadata.journal_seed(), shape },
             stamp: Stamp { nonce, epoch: self.durable.superblock.seal_epoch },
             found: none,
-            admission: Admission::new(rules, geometry.containers, shape.places, bytes),
+            admission: Admission::new(rules, geometry.containers, shape.places(), bytes),
             own_rules: rules,
-            places: Places::new(shape.places),
+            places: Places::new(shape.places()),
             proofs: NearMap::default(),
             wanted: VecDeque::new(),
             is_stamped: false,
             status: FlashStatus {
                 mode: FlashMode::Opening,
-                places: shape.places,
+                places: shape.places(),
                 filled: 0,
                 found: 0,
                 read_blocks: 0,

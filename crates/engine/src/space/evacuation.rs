@@ -25,8 +25,30 @@ pub(crate) struct Survey {
 /// Containers to be emptied, and others to take their blocks; each list in the order of use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EvacuationPlan {
-    pub(crate) emptied: Vec<u32>,
-    pub(crate) filled: Vec<u32>,
+    emptied: Vec<u32>,
+    filled: Vec<u32>,
+}
+
+impl EvacuationPlan {
+    /// Takes the next container to be emptied.
+    pub(crate) fn next_emptied(&mut self) -> Option<u32> {
+        self.emptied.pop()
+    }
+
+    /// Returns true if no container is left to be emptied.
+    pub(crate) fn is_over(&self) -> bool {
+        self.emptied.is_empty()
+    }
+
+    /// Returns the container that is to be filled now.
+    pub(crate) fn filled(&self) -> Option<u32> {
+        self.filled.last().copied()
+    }
+
+    /// Ends the filling of a container.
+    pub(crate) fn end_filled(&mut self) {
+        self.filled.pop();
+    }
 }
 
 impl Space {
@@ -187,9 +209,14 @@ impl Survey {
             let may = |at: usize, container, free| !is_spared(at) && may_be_emptied(container, free);
             self.divide_by(per_container, containers, blocks, may)
         };
-        let partition = divide(&|at| spared[at]);
-        let is_none = partition.emptied.is_empty() && spared.contains(&true);
-        if is_none { divide(&|_| false) } else { partition }
+        let mut plan = divide(&|at| spared[at]);
+        if plan.emptied.is_empty() && spared.contains(&true) {
+            plan = divide(&|_| false);
+        }
+        // The first of each are taken first, from the end.
+        plan.emptied.reverse();
+        plan.filled.reverse();
+        plan
     }
 
     /// Returns a flag for each found container that is spared: it is on flash, and another that may be emptied is not on flash and has about as few slots in

@@ -13,7 +13,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::CONTAINER_BYTES;
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::height_for;
-use crate::format::superblock::{DiskIndexRecord, Pointer, Root, Superblock, TreeId};
+use crate::format::superblock::{Pointer, Root, Superblock, TreeId};
 use crate::format::volume::{self, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::fill_lost;
@@ -62,7 +62,7 @@ impl Planner<'_, '_> {
             seal_epoch: epoch,
             clean: true,
             data_used: self.counts.iter().filter(|&&count| count > 0).count() as u64,
-            disk_index: self.engine.pool.hints.disk_index.record,
+            disk_index: self.engine.pool.hints.disk_index.record(),
             // Generations may have changed.
             flash: 0,
             roots: *self.engine.pool.durable.roots(),
@@ -472,7 +472,7 @@ impl Planner<'_, '_> {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
         } else if !root.pointer.is_none() {
             self.engine.pool.durable.set_root(TreeId::DiskIndex, Root::default());
-            self.engine.pool.hints.disk_index.record = DiskIndexRecord::default();
+            self.engine.pool.hints.disk_index.forget_all();
             self.plan
                 .actions
                 .push(String::from("the index on disk is dropped: it is built anew while the pool is served"));

@@ -71,12 +71,12 @@ impl Checkpoint {
         let freed = frozen.points().len() as u64 + frozen.slots().len() as u64 + frozen.releases() + walked + buffered;
         let batch = (build_batch(pool) as u64).max(pool.metadata.geometry().summary_leaf_slots());
         let changes = freed + (self.fresh.len() + UNREADABLE) as u64 + batch + part;
-        pages_for(pool.metadata.geometry(), pool.hints.disk_index.record.buckets, changes)
+        pages_for(pool.metadata.geometry(), pool.hints.disk_index.record().buckets, changes)
     }
 
     /// Takes the next step of the stage that updates the index with the merged changes.
     pub(super) fn merge_disk_index(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        if !pool.hints.disk_index.record.is_on() {
+        if !pool.hints.disk_index.record().is_on() {
             return Ok(Progress::Next);
         }
         let mut update = match self.index_update.take() {
@@ -118,7 +118,7 @@ impl Checkpoint {
         let unreadable = pool.hints.disk_index.take_unreadable();
         let part = self.index_part.take();
         let others = self.fresh.len() + self.freed.len() + unreadable.len();
-        let record = pool.hints.disk_index.record;
+        let record = pool.hints.disk_index.record();
         let leaves = (others + batch) as u64 + part.as_ref().map_or(0, DeferredPart::buckets);
         let pages = pages_for(pool.metadata.geometry(), record.buckets, leaves);
         let left = pool.unclaimed_metadata().saturating_sub(pool.left_of(&self.shared));
@@ -152,7 +152,7 @@ impl Checkpoint {
         pool.hints.disk_index.note_behind(&changes[before..]);
         pool.hints.disk_index.count_left_out(count);
         if count > 0 {
-            pool.hints.disk_index.record.built = DiskIndexRecord::BEHIND;
+            pool.hints.disk_index.note_left_out();
         }
         Some(Update {
             step: if left_out == LeftOut::All { UpdateStep::Build } else { UpdateStep::Freed },
@@ -200,7 +200,7 @@ impl Checkpoint {
     fn gather_built(&self, pool: &mut Pool, update: &mut Update) -> Result<Progress, Stop> {
         let per_leaf = pool.metadata.geometry().summary_leaf_slots();
         let (leaf, leaves) = (u64::from(update.built), pool.table_leaves(TreeId::Summaries));
-        let is_behind = pool.hints.disk_index.record.is_behind();
+        let is_behind = pool.hints.disk_index.record().is_behind();
         if leaf >= leaves && !is_behind {
             update.built = DiskIndexRecord::COMPLETE;
         }
@@ -220,7 +220,7 @@ impl Checkpoint {
 
     /// Applies the changes of one bucket.
     fn apply(&mut self, pool: &mut Pool, update: &mut Update) -> Result<Progress, Stop> {
-        let buckets = pool.hints.disk_index.record.buckets;
+        let buckets = pool.hints.disk_index.record().buckets;
         let root = pool.durable.root(TreeId::DiskIndex);
         let Some(&first) = update.changes.get(update.at) else {
             if let Some(writer) = &mut self.writer {
@@ -271,7 +271,7 @@ impl Checkpoint {
 
 /// Returns the number of slots that one checkpoint enters while the index is being built; 0: it is not.
 fn build_batch(pool: &Pool) -> usize {
-    let DiskIndexRecord { built, .. } = pool.hints.disk_index.record;
+    let DiskIndexRecord { built, .. } = pool.hints.disk_index.record();
     let is_building = built < DiskIndexRecord::BEHIND && pool.is_any_looking();
     if is_building { pool.limits.delta_entries as usize } else { 0 }
 }

@@ -570,9 +570,9 @@ impl Jobs {
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
                 .max(pool.durable.superblock().next_volume),
-            scrub: self.scrub.record,
+            scrub: self.scrub.record(),
             dedup: self.dedup().record(),
-            disk_index: pool.hints.disk_index.record,
+            disk_index: pool.hints.disk_index.record(),
             flash: pool.flash_nonce(),
             roots: *pool.durable.roots(),
             ..*pool.durable.superblock()

@@ -214,12 +214,12 @@ impl Checkpoint {
             pool.durable.set_buffered_paths(*stays, self.plan.place.is_some());
         }
         if pool.mutant(Mutant::StaleLog) {
-            self.pass.removed.clear();
-            self.pass.anew = false;
+            self.pass.revoke_nothing();
         }
-        let (len, added) = (pool.durable.map_buffer().len() as u64, (self.kept + self.pass.removed.len()) as u64);
+        let (len, added) = (pool.durable.map_buffer().len() as u64, (self.kept + self.pass.removed().len()) as u64);
         let page = pool.records_per_leaf();
-        self.pass.anew |= pool.durable.map_buffer().logged() + added > len + len / 2 + page;
+        let too_many = pool.durable.map_buffer().logged() + added > len + len / 2 + page;
+        self.pass.rewrite_if(too_many);
         pool.durable.flush_mut().end_pass(len > 0);
         Progress::Next
     }
@@ -228,8 +228,8 @@ impl Checkpoint {
     pub(super) fn write_log(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         let per_leaf = pool.records_per_leaf();
         let (len, logged) = (pool.durable.map_buffer().len() as u64, pool.durable.map_buffer().logged());
-        let added = (self.kept + self.pass.removed.len()) as u64;
-        let (first, end) = match self.pass.anew {
+        let added = (self.kept + self.pass.removed().len()) as u64;
+        let (first, end) = match self.pass.is_anew() {
             true => (0, len.max(logged).div_ceil(per_leaf)),
             false if added == 0 => (0, 0),
             false => (logged / per_leaf, (logged + added).div_ceil(per_leaf)),
@@ -240,12 +240,12 @@ impl Checkpoint {
             if let Some(root) = self.finish_writer(pool)? {
                 pool.durable.set_root(TreeId::MapBuffer, root);
             }
-            pool.durable.map_buffer_mut().set_logged(if self.pass.anew { len } else { logged + added });
+            pool.durable.map_buffer_mut().set_logged(if self.pass.is_anew() { len } else { logged + added });
             self.leaf_at = 0;
             return Ok(Progress::Next);
         }
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
-        if self.pass.anew {
+        if self.pass.is_anew() {
             let page = writer.blank(&mut pool.metadata, leaf)?;
             pool.durable.map_buffer().write_sorted(leaf * per_leaf, pool.metadata.pages_mut().bytes_mut(page));
         } else {
@@ -255,7 +255,7 @@ impl Checkpoint {
                 let Some(at) = number.checked_sub(logged) else { continue };
                 if let Some(&(key, entry)) = self.points[..self.kept].get(at as usize) {
                     write_record(record, key, entry);
-                } else if let Some(&key) = self.pass.removed.get(at as usize - self.kept) {
+                } else if let Some(&key) = self.pass.removed().get(at as usize - self.kept) {
                     write_record(record, key, Entry::UNBUFFERED);
                 }
             }
@@ -358,6 +358,6 @@ impl Checkpoint {
     pub(super) fn plan_memory(&self) -> u64 {
         let counts = self.plan.counts.as_ref().map_or(0, |counts| counts.capacity() * 4);
         let leaves = self.leaves.capacity() * core::mem::size_of::<Leaf>();
-        (counts + leaves + self.pass.removed.capacity() * 8) as u64
+        (counts + leaves + self.pass.removed().capacity() * 8) as u64
     }
 }

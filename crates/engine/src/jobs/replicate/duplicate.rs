@@ -197,7 +197,7 @@ impl Duplicate {
 
     /// Begins to assign columns to the chosen blocks. A block that is chosen again keeps its column; each other block has one turn left.
     fn begin_to_choose(&mut self, pool: &mut Pool) {
-        let columns = &mut pool.hints.replicas.columns;
+        let columns = pool.hints.replicas.columns_mut();
         columns.choose_anew(blocks(&self.chosen));
         columns.find_free();
         self.rounds_left = ROUNDS;
@@ -209,7 +209,7 @@ impl Duplicate {
         for _ in 0..AT_ONCE {
             let Some(&(first, length)) = self.chosen.get(run) else { break };
             let slot = Slot(first.0 + u64::from(block));
-            if pool.hints.replicas.columns.of(slot).is_none() && !assign(pool, slot, &mut turns) {
+            if pool.hints.replicas.columns().of(slot).is_none() && !assign(pool, slot, &mut turns) {
                 run = self.chosen.len();
                 break;
             }
@@ -231,18 +231,18 @@ impl Duplicate {
         }
         let most = Mover::at_once(pool);
         let (mut column, mut batch, mut missing) = (first, Vec::<Moved>::new(), Missings::default());
-        let row = |pool: &Pool, column: u32| pool.hints.replicas.columns.row(column);
+        let row = |pool: &Pool, column: u32| pool.hints.replicas.columns().row(column);
         let mut has_missed = false;
         while batch.len() < most
-            && u64::from(column) < pool.hints.replicas.columns.width_of_all()
+            && u64::from(column) < pool.hints.replicas.columns().width_of_all()
             && column - first < AT_ONCE
             && (batch.is_empty() || row(pool, column) == row(pool, first))
         {
             join_row(pool, column, zone);
             column += 1;
-            let Some(slot) = pool.hints.replicas.columns.owner(column - 1) else { continue };
-            let Some(to) = pool.hints.replicas.columns.place(column - 1, zone) else { continue };
-            if pool.hints.replicas.columns.has(column - 1, zone) {
+            let Some(slot) = pool.hints.replicas.columns().owner(column - 1) else { continue };
+            let Some(to) = pool.hints.replicas.columns().place(column - 1, zone) else { continue };
+            if pool.hints.replicas.columns().has(column - 1, zone) {
                 continue;
             }
             match missing.or(may_take(pool, to)) {
@@ -270,7 +270,7 @@ impl Duplicate {
             }
         }
         self.has_missed |= has_missed;
-        let is_end = u64::from(column) >= pool.hints.replicas.columns.width_of_all();
+        let is_end = u64::from(column) >= pool.hints.replicas.columns().width_of_all();
         let (zone, column) = if is_end { (zone + 1, 0) } else { (zone, column) };
         self.stage = EpochStage::Copy { zone, column };
         Ok(())
@@ -283,11 +283,11 @@ impl Duplicate {
         let count = copied().count();
         let has_space =
             count > 0 && matches!(pool.space_for(&Asked::scattered(2 * count), load.clears_left), Availability::Now);
-        let volume = pool.hints.replicas.volume.filter(|_| has_space);
+        let volume = pool.hints.replicas.volume().filter(|_| has_space);
         let volume = volume.filter(|&volume| pool.volume_index(volume).is_some());
         for &Moved { from, digest, to, .. } in copied() {
             let zone = pool.durable.space().zone_of(pool.durable.space().container_of(to));
-            let columns = &pool.hints.replicas.columns;
+            let columns = pool.hints.replicas.columns();
             // A slot that was freed, or gave up its column, needs no copy.
             let column = columns.of(from).filter(|&column| columns.place(column, zone) == Some(to));
             let number = pool.hints.replicas.number(from, 1 + u64::from(zone));
@@ -296,7 +296,7 @@ impl Duplicate {
                 .and_then(|volume| pool.remap(Key::new(volume, number.0), Seen(from, digest), Put::Placed(to, digest)));
             match (put, column) {
                 (Some(_), Some(column)) => {
-                    pool.hints.replicas.columns.add(column, zone);
+                    pool.hints.replicas.columns_mut().add(column, zone);
                     self.made += 1;
                 }
                 _ => {
@@ -354,7 +354,7 @@ fn blocks(runs: &[(Slot, u32)]) -> impl Iterator<Item = Slot> + '_ {
 fn join_row(pool: &mut Pool, column: u32, zone: u32) {
     let Pool { durable, hints: Hints { replicas, .. }, .. } = pool;
     let space = durable.space_mut();
-    let columns = &mut replicas.columns;
+    let columns = replicas.columns_mut();
     if columns.begins_row_without(column, zone)
         && let Some(container) = space.scratch_in(zone, |it| columns.has_container(it))
     {
@@ -367,12 +367,12 @@ fn assign(pool: &mut Pool, slot: Slot, turns: &mut u64) -> bool {
     let most = pool.columns_budget();
     let Pool { durable, hints: Hints { replicas, .. }, .. } = pool;
     let space = durable.space_mut();
-    if !replicas.columns.has_free() && replicas.columns.width_of_all() < most {
-        let row = core::array::from_fn(|zone| space.scratch_in(zone as u32, |it| replicas.columns.has_container(it)));
+    if !replicas.columns().has_free() && replicas.columns().width_of_all() < most {
+        let row = core::array::from_fn(|zone| space.scratch_in(zone as u32, |it| replicas.columns().has_container(it)));
         if row.iter().any(|container| container.is_some()) {
-            replicas.columns.add_row(row);
+            replicas.columns_mut().add_row(row);
         }
     }
-    let has_space = replicas.columns.len() < most && replicas.columns.has_free();
-    (has_space || replicas.free_column(turns)) && replicas.columns.assign(slot).is_some()
+    let has_space = replicas.columns().len() < most && replicas.columns().has_free();
+    (has_space || replicas.free_column(turns)) && replicas.columns_mut().assign(slot).is_some()
 }

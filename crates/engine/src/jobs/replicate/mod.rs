@@ -143,8 +143,8 @@ impl Replicate {
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
             popular: self.duplicate.popular(),
             most_copied: pool.columns_budget(),
-            copied: pool.hints.replicas.columns.len(),
-            fully_copied: pool.hints.replicas.columns.complete(),
+            copied: pool.hints.replicas.columns().len(),
+            fully_copied: pool.hints.replicas.columns().complete(),
             made: self.made + self.duplicate.made(),
             dropped,
             read,
@@ -206,7 +206,7 @@ fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId
 
 /// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
 fn delete_replicas(pool: &mut Pool, load: &LoadSnapshot) {
-    let Some(volume) = pool.hints.replicas.volume else { return };
+    let Some(volume) = pool.hints.replicas.volume() else { return };
     let cleared = pool.cleared(Key::new(volume, 0), end_of(volume));
     // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
     if matches!(pool.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
@@ -231,7 +231,7 @@ fn find_replica(pool: &mut Pool, number: Number, at: Slot) -> Result<(), Missing
 
 /// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
 fn drop_stale_replicas(pool: &mut Pool, load: &LoadSnapshot) {
-    while let (Some(volume), Some(number)) = (pool.hints.replicas.volume, pool.hints.replicas.stale()) {
+    while let (Some(volume), Some(number)) = (pool.hints.replicas.volume(), pool.hints.replicas.stale()) {
         if !matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
             return;
         }
@@ -243,7 +243,7 @@ fn drop_stale_replicas(pool: &mut Pool, load: &LoadSnapshot) {
 
 /// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
 fn make_space_for_replicas(pool: &mut Pool, load: &LoadSnapshot, count: usize) -> bool {
-    let Some(at) = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume)) else {
+    let Some(at) = pool.hints.replicas.volume().and_then(|volume| pool.volume_index(volume)) else {
         return false;
     };
     let volume = pool.durable.volumes()[at].id;
@@ -262,7 +262,7 @@ impl Replicate {
     fn find(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         // Stale entries take memory until their removal is recorded.
         drop_stale_replicas(pool, load);
-        let takes_part = |pool: &Pool, key: Key| pool.hints.replicas.volume == Some(key.volume());
+        let takes_part = |pool: &Pool, key: Key| pool.hints.replicas.volume() == Some(key.volume());
         let each = |pool: &mut Pool, key: Key, at: Slot| {
             let number = Number(key.lba());
             match find_replica(pool, number, at) {
@@ -355,7 +355,7 @@ impl Replicate {
         let (is_over, count) = (work.is_over, work.blocks.len());
         let fits = !is_over && make_space_for_replicas(pool, load, count);
         let Some(work) = self.work.take() else { return };
-        let volume = pool.hints.replicas.volume.filter(|_| fits);
+        let volume = pool.hints.replicas.volume().filter(|_| fits);
         for (slot, digest, buffer) in work.blocks {
             let Some(buffer) = buffer else { continue };
             // A slot that was freed meanwhile needs no replica.
@@ -432,7 +432,7 @@ impl Job for Replicate {
         if !pool.may_be_reordered() || load.writes_blocked || load.out_of_buffers {
             return;
         }
-        let at = pool.hints.replicas.volume.and_then(|volume| pool.volume_index(volume));
+        let at = pool.hints.replicas.volume().and_then(|volume| pool.volume_index(volume));
         match at {
             Some(_) if pool.hints.replicas.stride() != pool.metadata.geometry().slots() => {
                 // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
@@ -440,7 +440,7 @@ impl Job for Replicate {
                 return delete_replicas(pool, load);
             }
             Some(_) if pool.hints.replicas.are_left() => return self.find(pool, load),
-            None if pool.hints.replicas.volume.is_none() => {
+            None if pool.hints.replicas.volume().is_none() => {
                 pool.hints.replicas.begin_anew();
                 pool.wake();
                 if pool.enter_hidden_volume(Keeps::Replicas).is_err() {

@@ -39,7 +39,7 @@ const FEW: usize = 64;
 #[derive(Default)]
 pub(crate) struct Replicas {
     /// Hidden volume of replicas, if there is one that is not deleted.
-    pub(crate) volume: Option<VolumeId>,
+    pub(super) volume: Option<VolumeId>,
     /// Slots of the pool when the volume was created: the distance between two places of a slot in it.
     stride: u64,
     /// Replicas in order, by their slots.
@@ -47,7 +47,7 @@ pub(crate) struct Replicas {
     /// Slots with their replicas in order, the oldest first; entries of dropped replicas are skipped.
     order: VecDeque<(Slot, Slot)>,
     /// Copies in zones.
-    pub(crate) columns: Columns,
+    pub(super) columns: Columns,
     /// Maximum number of blocks that get copies in zones ([`Pool::review_zones`]).
     most_columns: u64,
     /// Blocks of the hidden volume of replicas to be unmapped: their replicas were dropped, or were left by an earlier run and not adopted.
@@ -127,6 +127,21 @@ pub(crate) struct AlternateLocation {
 }
 
 impl Replicas {
+    /// Returns the volume of replicas, if there is one.
+    #[inline]
+    pub(crate) fn volume(&self) -> Option<VolumeId> {
+        self.volume
+    }
+
+    /// Returns the blocks with copies in scratch zones.
+    pub(crate) fn columns(&self) -> &Columns {
+        &self.columns
+    }
+
+    pub(crate) fn columns_mut(&mut self) -> &mut Columns {
+        &mut self.columns
+    }
+
     /// Sets the hidden volume of replicas, with its size in blocks, and the number of slots of a container.
     pub(crate) fn set_volume(&mut self, volume: Option<(VolumeId, u64)>, width: u32) {
         self.volume = volume.map(|(id, _)| id);
