@@ -303,7 +303,7 @@ fn choose_superblock(engine: &mut Engine, plan: &mut Repair, medium: &mut Medium
             plan.actions.push(format!("the superblock at byte {offset} is written again from its other copy"));
         }
     }
-    engine.pool.durable.set_superblock(newest);
+    engine.pool.durable.adopt_superblock(newest);
     plan.failed = newest.failed;
     engine.pool.durable.set_roots(newest.roots);
     engine.pool.adopt_properties();

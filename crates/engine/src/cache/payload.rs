@@ -1,7 +1,8 @@
 //! Payload in memory: which buffer holds which block, and for whom. A crash loses all of it.
 //!
 //! Owns the buffers, the read cache, the blocks that are not in their slots yet (dirty), the reads in flight (fills), and the streams of reads and writes.
-//! Invariants: a slot is dirty or filled, not both; a buffer that the read cache has given up is released before the next event.
+//! Invariants: a dirty slot has one buffer until its write ends; a slot is read once at a time (a repair may write it meanwhile); a buffer that the read
+//! cache has given up is released before the next event.
 
 use alloc::vec::Vec;
 

@@ -34,7 +34,7 @@ impl Engine {
             }
             Command::Settle => {
                 // A flush that found no space before may find some now.
-                self.pool.durable.flush_mut().retry();
+                self.pool.durable.buffer_flush_mut().retry();
                 Ok(CommandWait::Settle)
             }
             Command::Close if self.pool.state.phase() != Phase::Serving => Err(ControlError::ReadOnly),
@@ -110,7 +110,7 @@ impl Engine {
         if unmerged || self.jobs.checkpoint.is_some() {
             self.pool.ask_to_flush();
             if unmerged && self.jobs.checkpoint.is_none() && !self.pool.wants_checkpoint() {
-                if buffered && self.pool.durable.flush().is_stuck() {
+                if buffered && self.pool.durable.buffer_flush().is_stuck() {
                     return Some(Err(ControlError::NoSpace));
                 }
                 self.pool.request_checkpoint_and_wake();

@@ -63,8 +63,8 @@ impl DiskIndex {
         self.record.built = DiskIndexRecord::BEHIND;
     }
 
-    /// Forgets the index: the pool has none from now on.
-    pub(crate) fn forget_all(&mut self) {
+    /// Drops the record of the index: the superblock that a repair writes has none.
+    pub(crate) fn drop_record(&mut self) {
         self.record = DiskIndexRecord::default();
     }
 

@@ -5,8 +5,8 @@
 //! flushes and FUA writes wait until their record is durable.
 //!
 //! Fields are open to the files of `pool/`, which hold these invariants together. Everybody else reads them, changes a part by its verbs (`space_mut`,
-//! `journal_mut`, and those of the checkpoint: `map_buffer_mut`, `volumes_mut`, `discards_mut`, `flush_mut`), and has no way to the deltas but the pool's
-//! changes (`change.rs`), a freeze and its end.
+//! `journal_mut`, and those of the checkpoint: `map_buffer_mut`, `volumes_mut`, `discards_mut`, `buffer_flush_mut`), and changes the deltas only by the
+//! pool's changes (`change.rs`), a freeze and its end, a new limit of memory, and the end of a replay.
 
 use crate::api::{Failure, Full, Segment, VolumeId};
 use crate::block_map::delta::Delta;
@@ -33,7 +33,7 @@ pub(crate) struct Durable {
     /// Number of checkpoint superblocks in flight, and the newest epoch of a submitted one.
     superblocks_in_flight: u32,
     superblock_submitted: u64,
-    /// Newest superblock that is durable in both places.
+    /// Newest superblock: durable in both places, except the seal of an opening and the mark of a failure, which are being written.
     pub(super) superblock: Superblock,
     pub(super) roots: [Root; TREES],
     pub(super) volumes: VolumeTable,
@@ -48,7 +48,7 @@ pub(crate) struct Durable {
     pub(super) orphaned: Option<u64>,
     /// Mappings that are merged, but not in their leaves.
     pub(super) map_buffer: MapBuffer,
-    pub(super) flush: BufferFlush,
+    pub(super) buffer_flush: BufferFlush,
     pub(super) reservation: MetadataReservation,
     pub(super) discards: DiscardList,
     pub(super) space: Space,
@@ -70,7 +70,7 @@ pub(crate) struct Durable {
     pub(super) growth_offer: Offer,
     /// True if more pending slots may be reclaimed.
     pub(super) reclaim_left: bool,
-    /// Slots that lost their last reference in the change that is being applied.
+    /// Slots that lost their last reference in the change that is being applied, or that were just reclaimed; empty in between.
     pub(super) dead: Vec<Slot>,
     /// Segments of the record that is being written, empty in between, and its encoded pages; likewise the slots of a container that is being opened.
     pub(super) record_segments: Vec<Segment>,
@@ -96,7 +96,7 @@ impl Durable {
             counted: None,
             orphaned: Some(0),
             map_buffer: MapBuffer::new(),
-            flush: BufferFlush::default(),
+            buffer_flush: BufferFlush::default(),
             reservation: MetadataReservation::new(&geometry),
             discards: DiscardList::default(),
             space: Space::new(&geometry),
@@ -121,13 +121,18 @@ impl Durable {
 
 // Superblock and roots.
 impl Durable {
-    /// Returns the newest superblock that is durable in both places.
+    /// Returns the newest superblock.
     #[inline]
     pub(crate) fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Puts a superblock in place that is durable in both places, or that recovery has chosen.
+    /// Adopts the superblock that an opening or a repair has chosen among those on the store. Its epoch may be any that the store has.
+    pub(crate) fn adopt_superblock(&mut self, superblock: Superblock) {
+        self.superblock = superblock;
+    }
+
+    /// Puts a newer superblock in place: that of a checkpoint, once it is durable in both places, or the seal of an opening, once it is submitted.
     pub(crate) fn set_superblock(&mut self, superblock: Superblock) {
         assert!(superblock.epoch >= self.superblock.epoch, "a newer superblock follows an older one");
         self.superblock = superblock;
@@ -140,10 +145,8 @@ impl Durable {
 
     /// Notes that both copies of a checkpoint's superblock are submitted.
     pub(crate) fn begin_superblocks(&mut self, epoch: u64) {
-        assert!(
-            self.superblocks_in_flight == 0 && epoch > self.superblock.epoch,
-            "one superblock is written at a time"
-        );
+        assert!(self.superblocks_in_flight == 0, "one superblock is written at a time");
+        assert!(epoch > self.superblock.epoch, "a newer superblock follows an older one");
         (self.superblocks_in_flight, self.superblock_submitted) = (2, epoch);
     }
 
@@ -272,12 +275,13 @@ impl Durable {
         self.reservation.set_buffered(paths, alone);
     }
 
-    pub(crate) fn flush(&self) -> &BufferFlush {
-        &self.flush
+    /// Returns the request for a flush of the map buffer.
+    pub(crate) fn buffer_flush(&self) -> &BufferFlush {
+        &self.buffer_flush
     }
 
-    pub(crate) fn flush_mut(&mut self) -> &mut BufferFlush {
-        &mut self.flush
+    pub(crate) fn buffer_flush_mut(&mut self) -> &mut BufferFlush {
+        &mut self.buffer_flush
     }
 
     pub(crate) fn discards(&self) -> &DiscardList {

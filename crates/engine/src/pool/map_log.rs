@@ -25,6 +25,6 @@ impl Pool {
 
     /// Returns true if the buffer exceeds its limit; the next checkpoints flush the excess.
     pub(crate) fn has_too_much_buffered(&self) -> bool {
-        self.durable.map_buffer.len() > self.limits.map_buffer as usize && !self.durable.flush.is_stuck()
+        self.durable.map_buffer.len() > self.limits.map_buffer as usize && !self.durable.buffer_flush.is_stuck()
     }
 }

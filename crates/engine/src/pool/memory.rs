@@ -1,7 +1,6 @@
 //! Payload in memory, where its use depends on other parts of the pool: settings, time, and the digests of recent writes.
 
 use super::Pool;
-use crate::api::BufferId;
 use crate::api::*;
 use crate::format::entry::{Key, Slot};
 

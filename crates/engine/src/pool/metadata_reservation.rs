@@ -509,7 +509,7 @@ impl Pool {
         let most_released = self.limits.releases(self.metadata.geometry());
         // Its buffered mappings are too many: some must first go into their leaves. If they cannot, the clear goes alone.
         let covers_much = cleared.is_some_and(|cleared| cleared.releases > most_released);
-        let has_to_flush = covers_much && !(self.durable.flush.is_stuck() && self.durable.delta.is_empty());
+        let has_to_flush = covers_much && !(self.durable.buffer_flush.is_stuck() && self.durable.delta.is_empty());
         let full_delta = self.durable.delta.len() + more > self.limits.delta_entries as usize
             || self.durable.delta.space() < more
             || has_to_flush
@@ -563,13 +563,13 @@ impl Pool {
     /// Asks the next checkpoints to flush the map buffer, as far as they can.
     pub(crate) fn ask_to_flush(&mut self) {
         if !self.durable.map_buffer.is_empty() {
-            self.durable.flush.ask();
+            self.durable.buffer_flush.ask();
         }
     }
 
     /// Returns true if the map buffer has anything that can be flushed.
     pub(crate) fn has_to_flush(&self) -> bool {
-        !self.durable.map_buffer.is_empty() && !self.durable.flush.is_stuck()
+        !self.durable.map_buffer.is_empty() && !self.durable.buffer_flush.is_stuck()
     }
 
     /// Returns the number of entries that one part of a clear looks at: half of a turn.

@@ -111,7 +111,6 @@ impl Pool {
     pub(crate) fn new(parameters: Parameters, limits: Limits, now: Nanos) -> Pool {
         let geometry = parameters.geometry;
         let metadata = Metadata::new(geometry, limits.pages, parameters.page_seed(), parameters.seed());
-        let _entries = limits.delta_entries as usize;
         Pool {
             limits,
             state: PoolState::new(now),

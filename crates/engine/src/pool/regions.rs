@@ -49,13 +49,13 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// Returns the place that the region shall begin at, if one was chosen.
+    /// Returns the target slot of its first block, if some of its blocks have gone there.
     #[inline]
     pub(crate) fn target(&self) -> Option<i64> {
         self.target
     }
 
-    /// Returns how often a job has tried to move it.
+    /// Returns the number of looks at it since it was last put in order or left by a stream.
     #[inline]
     pub(crate) fn tries(&self) -> u8 {
         self.tries

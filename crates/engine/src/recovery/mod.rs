@@ -404,7 +404,7 @@ impl Recovery {
         let valid = self.found.iter().flatten().filter(|found| found.parameters == ours);
         let oldest = pool.mutant(Mutant::OldSuperblock);
         let age = |found: &&Superblock| if oldest { u64::MAX - found.epoch } else { found.epoch };
-        pool.durable.set_superblock(*valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?);
+        pool.durable.adopt_superblock(*valid.max_by_key(age).ok_or(OpenError::NoSuperblock)?);
         if pool.durable.superblock().objection().is_some() {
             return Err(OpenError::UnknownFormat);
         }
@@ -670,5 +670,27 @@ impl Recovery {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DigestFunction;
+    use crate::format::geometry::Geometry;
+    use crate::format::superblock::Parameters;
+    use crate::limits::Limits;
+
+    /// Checks that the opening of a pool whose superblock has epoch 0 does not panic, as it did: a new pool begins with epoch 1, and the chosen superblock was
+    /// taken for its successor. Anyone can write such a superblock.
+    #[test]
+    fn a_superblock_older_than_that_of_a_new_pool_is_adopted() {
+        let geometry = Geometry::for_capacity(1 << 30).unwrap();
+        let parameters = Parameters::new(geometry, [7; 16], [9; 32], DigestFunction::Blake3);
+        let mut pool = Pool::new(parameters, Limits::for_memory(128 << 20, &geometry).unwrap(), 0);
+        let old = Superblock { epoch: 0, ..*pool.durable.superblock() };
+        let mut recovery = Recovery { found: [Some(old), None, None, None], ..Recovery::default() };
+        assert!(recovery.choose_superblock(&mut pool).is_ok());
+        assert_eq!(*pool.durable.superblock(), old);
     }
 }

@@ -74,13 +74,13 @@ pub(crate) struct DamageLog {
 }
 
 impl DamageLog {
-    /// Returns the number of damaged blocks that were found.
+    /// Returns the number of damages that were found: of blocks, pages and superblocks.
     #[inline]
     pub(crate) fn found(&self) -> u64 {
         self.found
     }
 
-    /// Returns the number of blocks that were repaired.
+    /// Returns the number of damages that were repaired.
     #[inline]
     pub(crate) fn repaired(&self) -> u64 {
         self.repaired

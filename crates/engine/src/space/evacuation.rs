@@ -7,6 +7,7 @@
 use super::spared::TOLERANCE;
 use super::{Container, Space};
 use crate::format::entry::Slot;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Number of containers that a step of a survey looks at.
@@ -25,14 +26,14 @@ pub(crate) struct Survey {
 /// Containers to be emptied, and others to take their blocks; each list in the order of use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct EvacuationPlan {
-    emptied: Vec<u32>,
-    filled: Vec<u32>,
+    emptied: VecDeque<u32>,
+    filled: VecDeque<u32>,
 }
 
 impl EvacuationPlan {
     /// Takes the next container to be emptied.
     pub(crate) fn next_emptied(&mut self) -> Option<u32> {
-        self.emptied.pop()
+        self.emptied.pop_front()
     }
 
     /// Returns true if no container is left to be emptied.
@@ -42,12 +43,12 @@ impl EvacuationPlan {
 
     /// Returns the container that is to be filled now.
     pub(crate) fn filled(&self) -> Option<u32> {
-        self.filled.last().copied()
+        self.filled.front().copied()
     }
 
     /// Ends the filling of a container.
     pub(crate) fn end_filled(&mut self) {
-        self.filled.pop();
+        self.filled.pop_front();
     }
 }
 
@@ -209,14 +210,9 @@ impl Survey {
             let may = |at: usize, container, free| !is_spared(at) && may_be_emptied(container, free);
             self.divide_by(per_container, containers, blocks, may)
         };
-        let mut plan = divide(&|at| spared[at]);
-        if plan.emptied.is_empty() && spared.contains(&true) {
-            plan = divide(&|_| false);
-        }
-        // The first of each are taken first, from the end.
-        plan.emptied.reverse();
-        plan.filled.reverse();
-        plan
+        let plan = divide(&|at| spared[at]);
+        let is_none = plan.emptied.is_empty() && spared.contains(&true);
+        if is_none { divide(&|_| false) } else { plan }
     }
 
     /// Returns a flag for each found container that is spared: it is on flash, and another that may be emptied is not on flash and has about as few slots in
@@ -256,7 +252,7 @@ impl Survey {
             if live > holes.min(blocks) || partition.emptied.len() == containers {
                 break;
             }
-            partition.emptied.push(container);
+            partition.emptied.push_back(container);
             taken = at + 1;
         }
         if !partition.emptied.is_empty() {
@@ -339,7 +335,7 @@ mod tests {
         survey.keep_emptiest();
         let EvacuationPlan { emptied, filled } =
             survey.divide(4, containers, blocks, |container, _| container != stays);
-        (emptied, filled)
+        (emptied.into(), filled.into())
     }
 
     #[test]
@@ -364,9 +360,9 @@ mod tests {
         // Of 16 slots each, 6 and 7 are in use. The second is not on flash, but only the 6 fit into the containers that follow.
         let found = vec![(10, 1, true), (9, 2, false), (1, 3, false)];
         let partition = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
-        assert_eq!((partition.emptied, partition.filled), (vec![1], vec![2, 3]));
+        assert_eq!((partition.emptied, partition.filled), (vec![1].into(), vec![2, 3].into()));
         let found = vec![(10, 1, true), (9, 2, false), (9, 3, false)];
         let partition = Survey { next: 0, found }.divide(16, 1, 99, |_, _| true);
-        assert_eq!((partition.emptied, partition.filled), (vec![2], vec![3]));
+        assert_eq!((partition.emptied, partition.filled), (vec![2].into(), vec![3].into()));
     }
 }

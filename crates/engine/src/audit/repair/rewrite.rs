@@ -472,7 +472,7 @@ impl Planner<'_, '_> {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
         } else if !root.pointer.is_none() {
             self.engine.pool.durable.set_root(TreeId::DiskIndex, Root::default());
-            self.engine.pool.hints.disk_index.forget_all();
+            self.engine.pool.hints.disk_index.drop_record();
             self.plan
                 .actions
                 .push(String::from("the index on disk is dropped: it is built anew while the pool is served"));

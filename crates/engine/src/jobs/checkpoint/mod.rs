@@ -432,7 +432,7 @@ impl Jobs {
     /// Reserves space on the host for the metadata blocks that merging may write.
     pub(crate) fn reserve_metadata(&mut self, pool: &mut Pool) {
         let geometry = pool.metadata.geometry();
-        let meta = &pool.metadata.allocator();
+        let meta = pool.metadata.allocator();
         let index = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index_space as u64);
         let pages = pool.left_to_take() + index;
         let wanted = (meta.used() as u64 + meta.freed_count() as u64 + pages + 64)
@@ -608,7 +608,7 @@ impl Jobs {
             self.dedup_mut().leave(pool.state.now(), 0);
         }
         let free = pool.metadata.allocator().free();
-        pool.durable.flush_mut().end_checkpoint(free);
+        pool.durable.buffer_flush_mut().end_checkpoint(free);
         pool.request_checkpoint_if(pool.has_too_much_buffered() && pool.state.phase() == Phase::Serving);
         self.reclaim(pool, repairs);
         if pool.has_much_pending() {

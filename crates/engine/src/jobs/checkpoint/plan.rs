@@ -191,7 +191,7 @@ impl Checkpoint {
         let touched =
             !kept.is_empty() || !pool.durable.map_buffer().is_empty() || pool.durable.map_buffer().capacity() > 0;
         if !touched {
-            pool.durable.flush_mut().end_pass(false);
+            pool.durable.buffer_flush_mut().end_pass(false);
             return Progress::Next;
         }
         let usual = pool.limits.buffered_places();
@@ -220,7 +220,7 @@ impl Checkpoint {
         let page = pool.records_per_leaf();
         let too_many = pool.durable.map_buffer().logged() + added > len + len / 2 + page;
         self.pass.rewrite_if(too_many);
-        pool.durable.flush_mut().end_pass(len > 0);
+        pool.durable.buffer_flush_mut().end_pass(len > 0);
         Progress::Next
     }
 
@@ -328,7 +328,7 @@ impl Checkpoint {
                 break;
             }
         }
-        pool.durable.flush_mut().note_plan(flushed == 0 && wanted > 0);
+        pool.durable.buffer_flush_mut().note_plan(flushed == 0 && wanted > 0);
         if plan.total - flushed > most {
             // There is no space for the new mappings.
             plan.many = 1;
@@ -345,7 +345,7 @@ fn buffered_at_most(pool: &Pool) -> usize {
 
 /// Returns true if a checkpoint is to flush as much as it can.
 fn flushes_all(pool: &Pool) -> bool {
-    pool.durable.flush().is_wanted() || pool.durable.map_buffer().len() > pool.limits.map_buffer as usize
+    pool.durable.buffer_flush().is_wanted() || pool.durable.map_buffer().len() > pool.limits.map_buffer as usize
 }
 
 /// Returns the first block of the leaf of a block.
