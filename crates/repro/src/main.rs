@@ -31,6 +31,8 @@ enum Command {
     Bench(Box<repro::bench::command::Arguments>),
     /// Figures of the papers: their claims, and our results. 'repro figure list' names them.
     Figure(repro::figures::command::Arguments),
+    /// Charts of the guides, from recorded results: docs/pictures.
+    Picture(repro::figures::pictures::Arguments),
     /// The reads of the flash cache's figures as a list, for programs that are compared with its policies, and what these come to on
     /// them: `bench/ocf/run`, docs/papers/plc-cache.md.
     FlashReads(repro::flash_cache::command::Arguments),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Workload(arguments) => repro::dedis::command::run(&arguments),
         Command::Bench(arguments) => repro::bench::command::run(&arguments),
         Command::Figure(arguments) => repro::figures::command::run(arguments),
+        Command::Picture(arguments) => repro::figures::pictures::run(arguments),
         Command::FlashReads(arguments) => repro::flash_cache::command::run(&arguments),
         Command::Disk(arguments) => sim::disks::command::run(arguments),
         Command::Icache { memory, rounds, seed, threads, only, figures, data, write } => {

@@ -9,6 +9,7 @@ pub mod command;
 pub mod hiods;
 pub mod iodedup;
 pub mod page;
+pub mod pictures;
 pub mod plc;
 pub mod plot;
 pub mod pod;

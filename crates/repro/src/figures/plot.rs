@@ -692,7 +692,8 @@ impl Panel {
                 Rectangle::new([point(from, base), point(to, value.within(height))], fill)
             }))?;
             let thin = INK.stroke_width(scale as u32);
-            for (group, &(low, high)) in bars.spread.iter().enumerate() {
+            let spread = bars.spread.iter().enumerate().filter(|(_, (low, high))| low.is_finite() && high.is_finite());
+            for (group, &(low, high)) in spread {
                 let (middle, part) = (place(group) + 0.5 * width, 0.2 * width);
                 let (low, high) = (value.within(low), value.within(high));
                 let strokes = [
