@@ -1,63 +1,21 @@
 """`onefold top`: the figures of the status in a terminal, which is left as it was however it ends."""
 
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import termios
 import time
 import unittest
 
 from server import ONEFOLD, PATIENCE, Pool, onefold, run
+from terminal import Terminal
 
 ENTER, LEAVE, SHOW_CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 
 
-class Terminal:
-    """`onefold top` in a terminal of its own."""
-
-    def __init__(self, *arguments, rows=40, columns=100):
-        self.near, self.far = pty.openpty()
-        fcntl.ioctl(self.far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.before = termios.tcgetattr(self.far)
-        self.said = b""
-        self.process = subprocess.Popen([ONEFOLD, "top", *arguments], stdin=self.far, stdout=self.far, stderr=self.far)
-
-    def wait_for(self, text, seconds=PATIENCE):
-        deadline = time.time() + seconds
-        while text not in self.said:
-            if time.time() > deadline:
-                raise AssertionError(f"{text} is not in {self.said}")
-            if select.select([self.near], [], [], 0.1)[0]:
-                self.said += os.read(self.near, 65536)
-
-    def end(self):
-        """Its exit status, when it has ended; what it has said to the end."""
-        deadline = time.time() + PATIENCE
-        while self.process.poll() is None:
-            if time.time() > deadline:
-                raise AssertionError("it does not end")
-            if select.select([self.near], [], [], 0.1)[0]:
-                self.said += os.read(self.near, 65536)
-        while select.select([self.near], [], [], 0.2)[0]:
-            self.said += os.read(self.near, 65536)
-        return self.process.returncode
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.near)
-        os.close(self.far)
-
-
 class Top(unittest.TestCase):
     def terminal(self, *arguments, **options):
-        terminal = Terminal(*arguments, **options)
+        terminal = Terminal(ONEFOLD, "top", *arguments, **options)
         self.addCleanup(terminal.close)
         return terminal
 
@@ -104,7 +62,7 @@ class Top(unittest.TestCase):
     def test_a_terminal_that_goes_away_ends_it(self):
         """No signal says so where the terminal does not control the process: it asked without a pause, and never looked at anything else."""
         with Pool("64M").serve("--memory", "64M") as pool:
-            terminal = Terminal(pool.path)
+            terminal = Terminal(ONEFOLD, "top", pool.path)
             self.addCleanup(terminal.process.kill)
             terminal.wait_for(b"q ends this")
             os.close(terminal.far)
@@ -124,8 +82,7 @@ class Top(unittest.TestCase):
             deadline = time.time() + PATIENCE
             while not re.search(rb"well", terminal.said[before:]):
                 self.assertLess(time.time(), deadline)
-                if select.select([terminal.near], [], [], 0.1)[0]:
-                    terminal.said += os.read(terminal.near, 65536)
+                terminal.read(0.1)
             os.write(terminal.near, b"q")
             self.assertEqual(terminal.end(), 0)
             self.assert_left_as_it_was(terminal)
