@@ -1,5 +1,5 @@
-//! Contents of slots: the digest and the location of each. A duplicate is proven by all 128 bits of the fingerprint (digest). The summaries, a tree of their
-//! own, have digest and owner of each slot. The space map says which slots are in use, and the delta has the digests of new slots.
+//! Contents of slots: the digest (fingerprint) and the location of each. The summaries, a tree of their own, have digest and owner of each slot: all 128 bits.
+//! The space map says which slots are in use, and the delta has the digests of new slots.
 
 use super::Pool;
 use crate::api::*;
@@ -19,7 +19,7 @@ const RUN_BLOCKS: usize = 64;
 
 /// Answer of the index and the summaries to a lookup of a block.
 pub(crate) enum Known {
-    /// Live slot whose digest is the block's in all bits.
+    /// Live slot that holds the block's content: proven by at least 96 bits of the digest (`dedup/index.rs`).
     Yes(Slot, Digest),
     No,
     NotYet(Missing),
