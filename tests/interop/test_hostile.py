@@ -1,7 +1,7 @@
 """Clients that lie, stall, vanish or flood: their own connection ends or waits, nobody else notices, memory does not grow.
 
 In every test a well-behaved client writes and reads on another connection all the time. Where a test stands for a
-vulnerability of another server, its number is in the name or the docstring; docs/internals/fault-model.md has the whole list."""
+vulnerability of another server, its number is in the name or the docstring; docs/internals/client-limits.md has the whole list."""
 
 import contextlib
 import os

@@ -9,7 +9,7 @@ from server import ROOT, Pool, onefold
 
 USER_PAGES = ["README.md"] + [f"docs/{name}.md" for name in (
     "guide/quickstart", "guide/install", "guide/operate", "guide/monitor", "reference/guarantees", "guide/memory", "guide/sizing", "guide/images",
-    "guide/disks", "papers/plc-cache", "internals/fault-model", "guide/policies", "guide/timing",
+    "guide/disks", "papers/plc-cache", "internals/fault-model", "internals/client-limits", "guide/policies", "guide/timing",
     "guide/troubleshooting", "guide/faq", "guide/clients", "guide/backup")]
 BLOCK, MIB, GIB = 4096, 1 << 20, 1 << 30
 # What a page may not say once the program has what stands first: a switch of 'onefold serve', or a word of its reference.
@@ -25,19 +25,19 @@ SERVER, TLS, CONTROL = (f"crates/onefold/src/{name}.rs" for name in ("frontend/n
 NBD = "crates/nbd/src/"
 # What a page says of a limit: the page, the words with the number in its unit, and the constants that it is.
 LIMITS = [
-    ("internals/fault-model", "| handshakes at a time | {}, or half of the connections", [(SERVER, "HALF_OPEN_MAX", 1)]),
-    ("internals/fault-model", "| time for a handshake | {} s; {} s while all connections are taken", [(SERVER, "HANDSHAKE_NANOS", 10**9), (SERVER, "CROWDED_NANOS", 10**9)]),
-    ("internals/fault-model", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
-    ("internals/fault-model", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
-    ("internals/fault-model", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
-    ("internals/fault-model", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
-    ("internals/fault-model", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
-    ("internals/fault-model", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
-    ("internals/fault-model", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
-    ("internals/fault-model", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
-    ("internals/fault-model", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
-    ("internals/fault-model", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
-    ("internals/fault-model", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
+    ("internals/client-limits", "| handshakes at a time | {}, or half of the connections", [(SERVER, "HALF_OPEN_MAX", 1)]),
+    ("internals/client-limits", "| time for a handshake | {} s; {} s while all connections are taken", [(SERVER, "HANDSHAKE_NANOS", 10**9), (SERVER, "CROWDED_NANOS", 10**9)]),
+    ("internals/client-limits", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
+    ("internals/client-limits", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
+    ("internals/client-limits", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
+    ("internals/client-limits", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
+    ("internals/client-limits", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
+    ("internals/client-limits", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),
+    ("internals/client-limits", "| holding what others wait for | {} s for a piece", [(SERVER, "STALL_NANOS", 10**9)]),
+    ("internals/client-limits", "| {} s without taking anything, {} s in all;", [("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES", 1), ("crates/onefold/src/frontend/nbd/tls/relay.rs", "LAST_REPLIES_IN_ALL", 1)]),
+    ("internals/client-limits", "keepalive: {} s, then six questions {} s apart", [(SERVER, "KEEPALIVE_IDLE", 1), (SERVER, "KEEPALIVE_INTERVAL", 1)]),
+    ("internals/client-limits", "| {}, of these {} commands beside those that only look; silent for {} s |", [(CONTROL, "CLIENTS_MAX", 1), (CONTROL, "COMMANDS_MAX", 1), (CONTROL, "SILENCE", 1)]),
+    ("internals/client-limits", "| {} for a connection (a step of a handshake counts for {}); of those who have sent more, {} go on", [
         ("crates/onefold/src/frontend/nbd/budget.rs", name, 1) for name in ("BEGUN_AT_ONCE", "HANDSHAKE_STEP", "LATER_AT_ONCE")]),
     ("guide/operate", "while a server stops waits for its end, for up to {} s", [(CONTROL, "STOP_PATIENCE", 1)]),
     ("guide/operate", "At most {} clients have TLS at a", [(TLS, "CLIENTS_MAX", 1)]),
