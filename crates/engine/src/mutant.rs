@@ -6,9 +6,10 @@
 /// True in builds that can have mutants. Cargo unifies features: a program that is built together with the simulator has the simulator's engine.
 pub const CAN_BE_BROKEN: bool = cfg!(feature = "mutants");
 
-/// Defects that a test build can have.
+/// Defects that a test build can have, by the part of the engine that they break. docs/internals/testing.md lists the parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
+    // ---- sync and commit ----
     /// Syncs are claimed to be done without any.
     SkippedSync,
     /// Records that are to be written durably are not.
@@ -19,16 +20,20 @@ pub enum Mutant {
     LoneSuccess,
     /// A sync covers records whose blocks are still being written.
     UnseenCompletion,
-    /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
-    EarlyReuse,
-    /// The index's answer for a live slot is trusted.
-    StaleHint,
-    /// Merging a share does not count the reference.
-    ForgottenReference,
     /// A FUA write is answered before its record is durable.
     EarlyFua,
     /// A flush is answered at once.
     EarlyFlush,
+    /// A record calls records durable that are only complete.
+    EarlyWatermark,
+    /// A client's block that looks like a record travels in the journal.
+    InlinedRecord,
+    /// A client's block that looks like a record travels in the journal, and the checksums of records have a public seed.
+    PublicSeed,
+    /// A write for which the host had no space counts as written.
+    ForgottenWrite,
+
+    // ---- recovery ----
     /// Recovery accepts records whose blocks it has not verified.
     UnprovenRecord,
     /// Recovery accepts records beyond the seal that are older than it, if their blocks agree.
@@ -39,12 +44,14 @@ pub enum Mutant {
     MissingSeal,
     /// The pool serves before the seal is durable.
     UnsyncedSeal,
-    /// A record calls records durable that are only complete.
-    EarlyWatermark,
     /// Recovery leaves blocks inlined in the journal where they are.
     SkippedRedo,
     /// Replay ignores clears.
     LostClears,
+    /// Superblocks are written without a check of the pool's owner.
+    OwnerNotLookedAt,
+
+    // ---- checkpoint and metadata ----
     /// A superblock is written before its pages are durable.
     UnsyncedPages,
     /// Pages that a superblock replaces are reused before it is durable.
@@ -55,36 +62,54 @@ pub enum Mutant {
     EarlyPages,
     /// The discard list forgets one of the subtrees that a clear cuts off.
     LostSubtree,
-    /// A merge frees slots that newer records refer to.
-    FreedWhileHeld,
-    /// Slots that a merge frees are reused before its superblock.
-    FreedAtMerge,
-    /// A partial block keeps the base that completed it, although that has been overwritten since.
-    StaleBase,
-    /// Blocks that a merge frees stay in the index on disk.
-    ForgottenRemoval,
     /// Mappings are lost before they are in the map buffer.
     LostFromBuffer,
     /// The log of the map buffer does not record the mappings that went into its leaf.
     StaleLog,
     /// A slot is released twice when its replacement leaves the map buffer.
     ReleasedTwice,
-    /// A client's block that looks like a record travels in the journal.
-    InlinedRecord,
-    /// A client's block that looks like a record travels in the journal, and the checksums of records have a public seed.
-    PublicSeed,
-    /// A write for which the host had no space counts as written.
-    ForgottenWrite,
+    /// Blocks that a merge frees stay in the index on disk.
+    ForgottenRemoval,
     /// The space that a checkpoint needs is counted without the interior pages of maps.
     SpaceCountedLow,
     /// A write that finds no metadata is refused, though the driver would grow the pool.
     UnawaitedGrowth,
-    /// Superblocks are written without a check of the pool's owner.
-    OwnerNotLookedAt,
+
+    // ---- slots and references ----
+    /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
+    EarlyReuse,
+    /// Merging a share does not count the reference.
+    ForgottenReference,
+    /// A merge frees slots that newer records refer to.
+    FreedWhileHeld,
+    /// Slots that a merge frees are reused before its superblock.
+    FreedAtMerge,
+
+    // ---- requests, index, cache ----
+    /// The index's answer for a live slot is trusted.
+    StaleHint,
+    /// A partial block keeps the base that completed it, although that has been overwritten since.
+    StaleBase,
+    /// A cached block with the same 24 bits of a digest counts as the same content: proof by all 128 is left out.
+    UnprovenContent,
+    /// Long requests take an unlimited number of steps.
+    EndlessTimeSlice,
+
+    // ---- mover, garbage collection, relocation ----
     /// Blocks are remapped to their new slots before the moved copies are durable.
     UnsyncedMove,
     /// A moved block maps to its new slot even if it was overwritten meanwhile.
     BlindMove,
+    /// Blocks are moved to slots of containers that writes are being put into.
+    MoveIntoOpen,
+    /// Blocks are moved to slots of containers that another job evacuates.
+    MoveIntoEvacuating,
+    /// An emptied container counts as empty, even if some of it has been shared or kept meanwhile.
+    EmptiedUnseen,
+    /// A relocation job misses some of the blocks that refer to a moved slot, and the old slot is given out all the same.
+    ForgottenReferrer,
+
+    // ---- deduplication pass, census ----
     /// A block that is stored twice shares the other slot regardless of writes to it meanwhile.
     BlindShare,
     /// A block that is stored twice shares the other slot regardless of writes to it meanwhile, and regardless of that slot's present content.
@@ -97,28 +122,22 @@ pub enum Mutant {
     ShareWithoutSpace,
     /// The containers that a pass writes into go to clients while its writes to them are in flight.
     SpillInUse,
-    /// Records do not name the blocks that were stored without a look-up of duplicates, so no pass follows a crash.
-    UnmarkedOffline,
     /// The census counts slots with one reference as shared.
     SingleForShared,
     /// Second copies and replicas count as blocks of data, for the pass and for the index.
     CopyForData,
-    /// Blocks are moved to slots of containers that writes are being put into.
-    MoveIntoOpen,
-    /// Blocks are moved to slots of containers that another job evacuates.
-    MoveIntoEvacuating,
-    /// An emptied container counts as empty, even if some of it has been shared or kept meanwhile.
-    EmptiedUnseen,
-    /// A relocation job misses some of the blocks that refer to a moved slot, and the old slot is given out all the same.
-    ForgottenReferrer,
-    /// A cached block with the same 24 bits of a digest counts as the same content: proof by all 128 is left out.
-    UnprovenContent,
+    /// Records do not name the blocks that were stored without a look-up of duplicates, so no pass follows a crash.
+    UnmarkedOffline,
+
+    // ---- alternate locations ----
     /// The former content of a slot that the index named is served if 24 bits of its digest are right.
     UncheckedPlace,
     /// A replica of an earlier run is trusted without a comparison of both digests.
     UnprovenReplica,
     /// A slot that is freed keeps its replicas.
     KeptReplica,
+
+    // ---- flash ----
     /// The flash counts as holding containers in which replay took slots.
     ReplayedOnFlash,
     /// The log of the flash counts as valid whatever its stamp.
@@ -133,6 +152,4 @@ pub enum Mutant {
     ReusedWhileLate,
     /// Each flash of an opening has the same nonce.
     SameNonce,
-    /// Long requests take an unlimited number of steps.
-    EndlessTimeSlice,
 }

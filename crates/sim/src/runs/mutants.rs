@@ -55,7 +55,7 @@ const fn crash(scenario: u64) -> Hunt {
     Hunt::Scenario(scenario)
 }
 
-/// All mutants, each with the runs that have to catch it. docs/internals/testing.md lists them by part.
+/// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
 pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
