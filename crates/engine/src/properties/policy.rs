@@ -18,7 +18,7 @@ pub const IDEDUP_THRESHOLD: Threshold = Threshold::new(4).unwrap();
 pub enum Policy {
     /// Shares nothing and looks nothing up.
     Native,
-    /// Shares nothing, but looks everything up and counts the blocks that the others would share.
+    /// Shares nothing at a write, but looks everything up and counts the blocks that the others would share. A pass shares them as with `Select`.
     Observe,
     /// Shares every known block, also one that is known from the same request only.
     Full,

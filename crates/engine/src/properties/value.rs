@@ -173,7 +173,10 @@ impl PropertyValue for Option<u64> {
 impl PropertyValue for Option<Policy> {
     const FORMS: &'static [ValueForm] = &[
         form("native", "Shares nothing, and looks nothing up."),
-        form("observe", "Shares nothing, and counts the blocks that other policies would share."),
+        form(
+            "observe",
+            "Shares nothing at a write, and counts the blocks that other policies would share. A pass shares them as with `select`.",
+        ),
         form("full", "Shares every known block."),
         form(
             "select[:T[,run|,request]]",

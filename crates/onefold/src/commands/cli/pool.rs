@@ -24,8 +24,8 @@ pub struct CreateArgs {
     /// Capacity for data, at least 16M; the file may grow larger than this by the pool's own tables
     #[arg(long, alias = "size", value_parser = size::parse_large)]
     pub capacity: u64,
-    /// Space for maps and tables in percent of the capacity, where that is more than usual (3 % and 32 MiB): for many clones of the
-    /// same images (docs/guide/sizing.md)
+    /// Space for maps and tables in percent of the capacity, where that is more than usual (a 32nd of it and of the spare containers, and 32 MiB):
+    /// for many clones of the same images (docs/guide/sizing.md)
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub metadata: Option<u64>,
     /// Kind of the disk: hdd (rotational), ssd, or auto: as the system says whenever the pool is opened
