@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::api::{Digest, Segment, VolumeId};
 use crate::block_map::map_buffer;
 use crate::engine::Engine;
-use crate::format::bytes::{checksum, u32_at, u64_at};
+use crate::format::bytes::{u32_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
@@ -228,7 +228,7 @@ impl Engine {
         // A page has one parent.
         let usable = self.pool.metadata.is_valid(key) && seen.insert(pointer.location);
         let page = if usable { read(self.pool.metadata.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| checksum(self.pool.metadata.page_seed(), page) == pointer.checksum) else {
+        let Some(page) = page.filter(|page| self.pool.metadata.is_intact(pointer, page)) else {
             return visit(first, span, Flaw::Damaged);
         };
         if level > 0 {
@@ -349,7 +349,7 @@ impl<'a> Audit<'a> {
         let page = (self.read)(offset, metadata.geometry().block_size);
         let why = match &page {
             None => "cannot be read",
-            Some(page) if checksum(metadata.page_seed(), page) != pointer.checksum => "fails its checksum",
+            Some(page) if !metadata.is_intact(pointer, page) => "fails its checksum",
             Some(_) => return page,
         };
         self.is_incomplete = true;

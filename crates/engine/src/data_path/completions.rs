@@ -3,7 +3,6 @@
 
 use crate::api::*;
 use crate::engine::Engine;
-use crate::format::bytes::checksum;
 use crate::jobs::job::JobContext;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::PageKey;
@@ -130,7 +129,7 @@ impl Engine {
     fn page_loaded(&mut self, key: PageKey, bytes: Option<&[u8]>) {
         let load = self.pool.metadata.pages_mut().end_load(key);
         let good = self.pool.metadata.is_valid(key)
-            && bytes.is_some_and(|bytes| checksum(self.pool.metadata.page_seed(), bytes) == load.pointer().checksum);
+            && bytes.is_some_and(|bytes| self.pool.metadata.is_intact(load.pointer(), bytes));
         if let Some(bytes) = bytes.filter(|_| good && !load.is_orphan()) {
             self.pool.metadata.pages_mut().fill(key, bytes);
             self.pool.metadata.forget_failure(key);

@@ -244,19 +244,19 @@ const _: () = {
 
 /// All background work.
 pub(crate) struct Jobs {
-    pub(super) checkpoint: Option<Box<Checkpoint>>,
+    pub(crate) checkpoint: Option<Box<Checkpoint>>,
     index_rebuild: IndexRebuild,
-    pub(super) cache_partition: CachePartition,
-    pub(super) cache_warmup: CacheWarmup,
+    pub(crate) cache_partition: CachePartition,
+    pub(crate) cache_warmup: CacheWarmup,
     defrag: Defrag,
     gc: Gc,
-    pub(super) replicate: Replicate,
-    pub(super) scrub: Scrub,
+    pub(crate) replicate: Replicate,
+    pub(crate) scrub: Scrub,
     dedup: Dedup,
     flash: FlashCopies,
     relocate: Relocate,
     census: Census,
-    pub(super) index_prefetch: IndexPrefetch,
+    pub(crate) index_prefetch: IndexPrefetch,
     throttle: Throttle,
     /// True if a job stopped at its budget and can continue at once.
     work_left: bool,

@@ -410,10 +410,7 @@ impl Mover {
 
 /// Returns true if work on a slot is in progress that must end before the slot is moved.
 pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
-    pool.memory.is_dirty(slot)
-        || pool.durable.is_in_journal(slot)
-        || pool.memory.is_filling(slot)
-        || repairs.is_repairing(slot)
+    pool.memory.is_using(slot) || pool.durable.is_in_journal(slot) || repairs.is_repairing(slot)
 }
 
 /// Returns true if a slot belongs to one block alone, as far as is known, has no replicas, and is not busy.

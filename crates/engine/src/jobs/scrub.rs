@@ -207,8 +207,7 @@ fn item_offset(pool: &Pool, target: Target) -> u64 {
 
 fn rewrite_page(pool: &mut Pool, key: PageKey, pointer: Pointer, purpose: Purpose) -> bool {
     let Some(page) = pool.metadata.pages_mut().get(key) else { return false };
-    let good = crate::format::bytes::checksum(pool.metadata.page_seed(), pool.metadata.pages().bytes(page))
-        == pointer.checksum;
+    let good = pool.metadata.is_intact(pointer, pool.metadata.pages().bytes(page));
     if !good || !pool.metadata.pages_mut().begin_rewriting(page) {
         return false;
     }
@@ -446,8 +445,7 @@ impl Scrub {
                 result.is_ok()
             }
             (_, Target::Page(_, pointer), Ok(Outcome::Bytes(bytes))) => {
-                bytes.len() as u64 == pool.metadata.geometry().block()
-                    && crate::format::bytes::checksum(pool.metadata.page_seed(), bytes) == pointer.checksum
+                bytes.len() as u64 == pool.metadata.geometry().block() && pool.metadata.is_intact(pointer, bytes)
             }
             (_, Target::Superblock(_), Ok(Outcome::Bytes(bytes))) => {
                 Superblock::decode(bytes) == Ok(*pool.durable.superblock())

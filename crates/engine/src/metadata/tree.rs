@@ -81,6 +81,12 @@ impl Metadata {
         self.page_seed
     }
 
+    /// Returns true if a page has the content that a pointer proves.
+    #[inline]
+    pub(crate) fn is_intact(&self, pointer: Pointer, page: &[u8]) -> bool {
+        checksum(self.page_seed, page) == pointer.checksum
+    }
+
     /// Returns the epoch of pages that are written now.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch

@@ -71,8 +71,8 @@ const TABLES: [TreeId; 5] = [TreeId::Containers, TreeId::MetaMap, TreeId::Volume
 /// A block whose digest is checked; in Redo also the slot to copy it to.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
-    pub(super) block: u64,
-    pub(super) digest: Digest,
+    pub(crate) block: u64,
+    pub(crate) digest: Digest,
     slot: Slot,
     /// Record that names the block.
     sequence: u64,
@@ -89,26 +89,26 @@ pub(crate) struct Recovery {
     table: usize,
     leaf: u64,
     /// Bytes of the ring from block `position` on.
-    pub(super) window: Vec<u8>,
-    pub(super) position: u32,
+    pub(crate) window: Vec<u8>,
+    pub(crate) position: u32,
     walked_blocks: u32,
-    pub(super) records: Vec<Walked>,
+    pub(crate) records: Vec<Walked>,
     /// Number of entries in `records`.
     entries: u64,
     /// The log of the map buffer.
     buffered: Vec<(Key, Entry)>,
     /// Last record that is certainly durable.
-    pub(super) watermark: u64,
+    pub(crate) watermark: u64,
     /// Highest epoch of a record: its superblock was durable in both places.
-    pub(super) newest_epoch: u64,
+    pub(crate) newest_epoch: u64,
     verify_at: usize,
     checks: Vec<Check>,
     check_at: usize,
     failed_check: bool,
     /// Blocks inlined in the journal, by slot: digest, block of the store, record.
-    pub(super) inlined: NearMap<Slot, (Digest, u64, u64)>,
+    pub(crate) inlined: NearMap<Slot, (Digest, u64, u64)>,
     /// Blocks of each volume, as of the record that is being verified.
-    pub(super) sizes: BTreeMap<VolumeId, u64>,
+    pub(crate) sizes: BTreeMap<VolumeId, u64>,
     /// True if the first sync failed: nothing may be written.
     unsynced: bool,
     /// True if the pool has a volume of second copies.

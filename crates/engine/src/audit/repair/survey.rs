@@ -8,7 +8,7 @@ use super::{KNOWN, Planner, Suspect};
 use crate::api::Digest;
 use crate::block_map::discards::DISCARD_BYTES;
 use crate::block_map::map_buffer;
-use crate::format::bytes::{checksum, u64_at};
+use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
@@ -30,7 +30,7 @@ impl Planner<'_, '_> {
         let Some(page) = (self.medium.read)(offset, metadata.geometry().block_size) else {
             return Err(format!("the page at byte {offset} cannot be read"));
         };
-        if checksum(metadata.page_seed(), &page) != pointer.checksum {
+        if !metadata.is_intact(pointer, &page) {
             return Err(format!("the page at byte {offset} fails its checksum"));
         }
         Ok(page)

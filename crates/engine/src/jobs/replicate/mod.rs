@@ -35,6 +35,7 @@ use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::jobs::job::{Job, JobContext, JobId};
+use crate::jobs::mover::is_busy;
 use crate::metadata::tree::Missing;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::mutant::Mutant;
@@ -313,11 +314,7 @@ impl Replicate {
                 Err(Unresolved::Damaged) => return Ok(None),
             };
             let Some(slot) = entry.slot() else { continue };
-            let is_moving = pool.memory.is_dirty(slot)
-                || pool.durable.is_in_journal(slot)
-                || repairs.is_repairing(slot)
-                || pool.memory.is_filling(slot);
-            if is_moving {
+            if is_busy(pool, repairs, slot) {
                 return Ok(None);
             }
             if pool.hints.replicas.of(slot).is_some() || blocks.iter().any(|&(of, ..)| of == slot) {

@@ -42,7 +42,7 @@ fn perform(metadata: &mut Metadata, disk: &mut Disk) {
                     let key = PageKey { region: first.region, location: first.location + number };
                     let load = metadata.pages.end_load(key);
                     let bytes = &disk[&(offset + u64::from(number) * metadata.geometry.block())];
-                    assert_eq!(checksum(metadata.page_seed, bytes), load.pointer.checksum);
+                    assert!(metadata.is_intact(load.pointer(), bytes));
                     metadata.pages.fill(key, bytes);
                 }
             }

@@ -104,10 +104,8 @@ impl Pool {
             && hint.generation == self.durable.space.generation(place)
             && (self.recent(place).is_some() || self.slot_state(place).is_ok_and(|state| state.is_used()));
         // Slots with I/O in flight are left alone.
-        let is_at_rest = !self.memory.is_dirty(place)
-            && !self.durable.in_journal.contains_key(&place)
-            && !self.memory.is_filling(place)
-            && !self.hints.replicas.holds(place);
+        let is_at_rest =
+            !self.memory.is_using(place) && !self.durable.is_in_journal(place) && !self.hints.replicas.holds(place);
         (is_there && is_at_rest).then_some((place, digest))
     }
 
