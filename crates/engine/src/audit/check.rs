@@ -439,19 +439,16 @@ impl<'a> Audit<'a> {
     /// Audits the remaining subtrees of deleted volumes.
     pub(super) fn discards(&mut self) {
         let engine = self.engine;
-        let mut gone: Vec<u16> = engine.pool.durable.discards().iter().map(|discard| discard.volume.0).collect();
-        gone.sort_unstable();
-        gone.dedup();
-        if gone.first() == Some(&NO_VOLUME.0) {
+        if engine.pool.durable.discards().has_some_of(NO_VOLUME) {
             // Pages of an index on disk that was cut off refer to nothing.
-            gone.remove(0);
             for discard in engine.pool.durable.discards().iter().filter(|discard| discard.volume == NO_VOLUME) {
                 self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
             }
         }
-        gone.retain(|&id| !engine.pool.durable.volumes().iter().any(|volume| volume.id.0 == id));
-        for id in gone {
-            self.discarded_blocks(id);
+        for id in engine.pool.durable.discards().volumes() {
+            if id != NO_VOLUME && engine.pool.durable.volumes().find(id).is_none() {
+                self.discarded_blocks(id.0);
+            }
         }
     }
 

@@ -60,6 +60,12 @@ impl Mapped {
         if volume == self.volume { self.count } else { self.others.get(usize::from(volume.0)).copied().unwrap_or(0) }
     }
 
+    /// Returns the sum over all volumes.
+    fn of_all(&self) -> u64 {
+        let of_latest = self.others.get(usize::from(self.volume.0)).copied().unwrap_or(0);
+        self.others.iter().sum::<u64>() - of_latest + self.count
+    }
+
     fn clear(&mut self) {
         self.others.fill(0);
         self.count = 0;
@@ -149,6 +155,11 @@ impl Delta {
     /// Returns the number of a volume's blocks that points map to slots.
     pub(crate) fn mapped(&self, volume: VolumeId) -> u64 {
         self.mapped.of(volume)
+    }
+
+    /// Returns the number of blocks of all volumes that points map to slots.
+    pub(crate) fn mapped_of_all(&self) -> u64 {
+        self.mapped.of_all()
     }
 
     /// Returns the number of fresh slots that points refer to.

@@ -1,5 +1,6 @@
 //! Discard list: subtrees that were cut off maps and are still to be walked.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::api::VolumeId;
@@ -24,6 +25,8 @@ pub(crate) struct DiscardList {
     list: Vec<Discard>,
     /// Number of discards at the head that cannot be read.
     stuck: usize,
+    /// Number of discards of each volume that has some.
+    of_volumes: BTreeMap<VolumeId, u32>,
     /// Number of leaves of the list on disk, as last written.
     leaves: u64,
 }
@@ -52,14 +55,30 @@ impl DiscardList {
         self.list.last().copied().filter(|_| self.to_walk() > 0)
     }
 
+    /// Returns true if subtrees of a volume are in the list.
+    pub(crate) fn has_some_of(&self, volume: VolumeId) -> bool {
+        self.of_volumes.contains_key(&volume)
+    }
+
+    /// Returns the volumes of which subtrees are in the list, in the order of their numbers.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
+        self.of_volumes.keys().copied()
+    }
+
     pub(crate) fn push(&mut self, discard: Discard) {
+        *self.of_volumes.entry(discard.volume).or_default() += 1;
         self.list.push(discard);
     }
 
     /// Removes the next subtree: its root has been walked.
     pub(crate) fn pop(&mut self) {
         assert!(self.to_walk() > 0, "a subtree was walked");
-        self.list.pop();
+        let discard = self.list.pop().expect("a subtree was walked");
+        let left = self.of_volumes.get_mut(&discard.volume).expect("each discard is counted");
+        *left -= 1;
+        if *left == 0 {
+            self.of_volumes.remove(&discard.volume);
+        }
     }
 
     /// Puts the next subtree aside until the next opening: its root cannot be read.
@@ -80,6 +99,6 @@ impl DiscardList {
 
     /// Returns the bytes of memory of the list.
     pub(crate) fn memory(&self) -> u64 {
-        list_bytes(&self.list)
+        list_bytes(&self.list) + self.of_volumes.len() as u64 * size_of::<(VolumeId, u32)>() as u64
     }
 }

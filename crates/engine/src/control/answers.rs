@@ -93,6 +93,24 @@ impl Engine {
         self.pool.durable.volumes().iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
+    /// Returns the volume with a number, if users may see it.
+    pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
+        let volume = &self.pool.durable.volumes()[self.pool.volume_index(id)?];
+        volume.keeps.is_none().then_some(volume)
+    }
+
+    /// Returns the volume with a name, if users may see it.
+    pub fn volume_named(&self, name: &str) -> Option<&Volume> {
+        let volume = &self.pool.durable.volumes()[self.pool.durable.volumes().named(name)?];
+        (self.pool.is_visible(volume) && volume.keeps.is_none()).then_some(volume)
+    }
+
+    /// Returns the volumes that users have made whose names follow a name, or all, in the order of names.
+    pub fn volumes_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
+        let named = self.pool.durable.volumes().named_after(name);
+        named.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+    }
+
     /// Returns the policy in force for a volume: its own or the pool's.
     pub fn policy_of(&self, volume: &Volume) -> Policy {
         self.pool.policy_of(volume)

@@ -63,6 +63,7 @@ impl Engine {
             + self.pool.metadata.pages().memory()
             + self.pool.metadata.allocator().memory()
             + self.pool.metadata.io().memory()
+            + self.pool.durable.volumes().memory()
             + self.enospc.memory()
             + self.pool.durable.space().memory()
             + self.pool.hints.index.memory()

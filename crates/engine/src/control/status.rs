@@ -5,7 +5,7 @@ use crate::counters::{Counters, ReadCounts, WriteCounts};
 use crate::api::{DeviceKind, Failure, Full};
 use crate::device::DeviceTraits;
 use crate::engine::Engine;
-use crate::format::volume::{Keeps, Volume};
+use crate::format::volume::Volume;
 use crate::jobs::census::Shared;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::defrag::DefragStatus;
@@ -149,9 +149,8 @@ impl Engine {
     /// Returns the figures of the pool.
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
-        let mapped = self.pool.durable.volumes().iter().map(|volume| volume.logical_blocks_used).sum::<u64>();
-        let hidden = self.pool.second_copies_used() + self.pool.hidden_blocks_used(Keeps::Replicas);
-        let logical_blocks_used = mapped - hidden;
+        let mapped = self.pool.durable.volumes().mapped();
+        let (logical_blocks_used, hidden) = (mapped.live + mapped.deleted, mapped.hidden());
         let originals = self.pool.durable.space().data_used().saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {

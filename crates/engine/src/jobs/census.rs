@@ -38,6 +38,8 @@ const MOST_LEAVES: u64 = 256;
 const LEAST_LEAVES: u64 = 32;
 /// Largest number of leaves that are drawn of all volumes.
 const ALL_LEAVES: u64 = 4096;
+/// Maximum number of volumes that a census counts; the next one takes those counted longest ago.
+const MOST_VOLUMES: usize = 128;
 /// Largest number of slots that are looked up of a drawn leaf.
 const SLOTS: usize = 32;
 /// Largest number of draws of one part of the work.
@@ -76,6 +78,8 @@ struct VolumeCount {
     shared: Option<Shared>,
     /// Blocks that the volume mapped at that time.
     blocks: u64,
+    /// Time at which it was counted.
+    at: Nanos,
 }
 
 /// The results, and the census in progress.
@@ -86,6 +90,8 @@ pub(crate) struct Census {
     merge_from: usize,
     /// Results, in the order of volumes.
     counted: Vec<VolumeCount>,
+    /// Version of the volume table in which all volumes were counted; `None`: not yet.
+    complete_in: Option<u64>,
     in_progress: Option<Box<CensusInProgress>>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
@@ -211,6 +217,7 @@ impl Census {
             due: Nanos::MAX,
             merge_from: usize::MAX,
             counted: Vec::new(),
+            complete_in: None,
             in_progress: None,
             waiting: None,
             seen: 0,
@@ -230,6 +237,23 @@ impl Census {
     /// Returns the index of a volume among those that have been counted; as an error, the index at which it would be.
     fn place(&self, volume: VolumeId) -> Result<usize, usize> {
         self.counted.binary_search_by_key(&volume, |counted| counted.volume)
+    }
+
+    /// Returns true if a volume has not been counted yet. Looks at the volumes only if some were created or deleted since all were counted.
+    fn is_volume_missing(&mut self, pool: &Pool) -> bool {
+        let volumes = pool.durable.volumes();
+        if self.complete_in == Some(volumes.version()) {
+            return false;
+        }
+        // Those created in the checkpoint in progress are not visible yet.
+        let mut missing = volumes
+            .iter()
+            .filter(|volume| volume.keeps.is_none() && volume.deleted.is_none() && self.place(volume.id).is_err());
+        let Some(first) = missing.next() else {
+            self.complete_in = Some(volumes.version());
+            return false;
+        };
+        pool.is_visible(first) || missing.any(|volume| pool.is_visible(volume))
     }
 
     /// Returns true if a census is in progress, or will be without further changes.
@@ -259,11 +283,11 @@ impl Census {
         if self.in_progress.is_some() {
             return;
         }
-        let mapped: u64 = pool.durable.volumes().iter().map(|volume| volume.logical_blocks_used).sum();
-        let much = (mapped / MUCH).max(1);
+        let mapped = pool.durable.volumes().mapped();
+        let much = ((mapped.live + mapped.deleted + mapped.hidden()) / MUCH).max(1);
         let changes = pool.durable.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
-        self.due = if is_counted_volume_missing(pool, self) {
+        self.due = if self.is_volume_missing(pool) {
             pool.state.now().max(self.not_before)
         } else if changes >= much {
             self.ended + self.rest
@@ -281,7 +305,13 @@ impl Census {
     }
 
     fn begin(&mut self, pool: &Pool) {
-        let volumes: Vec<VolumeId> = counted_volumes(pool).map(|volume| volume.id).rev().collect();
+        let mut volumes: Vec<VolumeId> = counted_volumes(pool).map(|volume| volume.id).collect();
+        if volumes.len() > MOST_VOLUMES {
+            volumes.sort_by_cached_key(|&volume| self.place(volume).map_or(0, |at| self.counted[at].at));
+            volumes.truncate(MOST_VOLUMES);
+            volumes.sort_unstable();
+        }
+        volumes.reverse();
         self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
@@ -325,7 +355,8 @@ impl Census {
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
                 let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now() });
-                self.note(VolumeCount { volume: id, shared, blocks: pool.durable.volumes()[at].logical_blocks_used });
+                let (blocks, at) = (pool.durable.volumes()[at].logical_blocks_used, pool.state.now());
+                self.note(VolumeCount { volume: id, shared, blocks, at });
             }
         }
         Ok(true)
@@ -540,10 +571,6 @@ impl Job for Census {
 /// Returns the volumes that the census counts: visible ones, without those that keep copies.
 fn counted_volumes(pool: &Pool) -> impl DoubleEndedIterator<Item = &Volume> {
     pool.durable.volumes().iter().filter(|volume| volume.keeps.is_none() && pool.is_visible(volume))
-}
-
-fn is_counted_volume_missing(pool: &Pool, census: &Census) -> bool {
-    counted_volumes(pool).any(|volume| census.place(volume.id).is_err())
 }
 
 /// Adds the subtrees one level below this one that have pages or buffered mappings.

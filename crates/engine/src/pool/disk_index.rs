@@ -143,7 +143,7 @@ impl Pool {
     /// Returns true if any client volume has the policy `full`. `policy` gives each volume's policy: its own or the one in force.
     fn any_is_full(&self, policy: impl Fn(&Pool, &Volume) -> Policy) -> bool {
         let is_full = |volume: &Volume| policy(self, volume) == Policy::Full;
-        self.durable.volumes.iter().any(|volume| volume.deleted.is_none() && volume.keeps.is_none() && is_full(volume))
+        self.durable.volumes.with_different_settings().any(|volume| volume.keeps.is_none() && is_full(volume))
     }
 
     /// Asks for a checkpoint after opening if the index does not follow a change of policies yet.

@@ -89,7 +89,7 @@ impl Durable {
             superblock_submitted: 0,
             superblock: Superblock::new(parameters),
             roots: [Root::default(); TREES],
-            volumes: VolumeTable::default(),
+            volumes: VolumeTable::new(&geometry),
             copies: None,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),

@@ -10,21 +10,17 @@
 //! The map of a deleted volume is walked in parts, after the volume has left the list. The rest of such maps is counted here while the pool is
 //! open. After a restart the count is unknown until all of them are walked; the figures then say so.
 
-use alloc::vec::Vec;
-
 use super::Pool;
 use crate::api::VolumeId;
-use crate::format::volume::{Keeps, Volume};
+use crate::format::volume::Volume;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::state::Phase;
 
-/// Counts of the tables at a moment.
-#[derive(Clone, Debug)]
+/// Counts of the tables at a moment. Those of the volumes are with the volumes.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     data: u64,
     orphaned: Option<u64>,
-    /// Number, kind and mapped blocks of each volume, in the order of their numbers.
-    volumes: Vec<(VolumeId, Option<Keeps>, u64)>,
 }
 
 /// Blocks that volumes map at this moment, and the slots for them.
@@ -50,23 +46,17 @@ impl Held {
 }
 
 impl Pool {
-    fn counts(&self) -> Counted {
-        let counts = |volume: &Volume| (volume.id, volume.keeps, volume.logical_blocks_used);
-        Counted {
-            data: self.durable.space.data_used(),
-            orphaned: self.durable.orphaned,
-            volumes: self.durable.volumes.iter().map(counts).collect(),
-        }
-    }
-
     /// Saves the counts of the tables: a checkpoint begins to change them.
     pub(crate) fn note_counted(&mut self) {
-        self.durable.counted = Some(self.counts());
+        let counted = Counted { data: self.durable.space.data_used(), orphaned: self.durable.orphaned };
+        self.durable.counted = Some(counted);
+        self.durable.volumes.begin_counting();
     }
 
     /// Drops the saved counts: a checkpoint has changed all tables.
     pub(crate) fn note_merged(&mut self) {
         self.durable.counted = None;
+        self.durable.volumes.end_counting();
         self.review_orphans();
     }
 
@@ -88,7 +78,7 @@ impl Pool {
         }
         let is_there = |volume: VolumeId| self.durable.volumes.find(volume).is_some();
         let is_orphan = |volume: VolumeId| volume != NO_VOLUME && !is_there(volume);
-        if !self.durable.discards.iter().any(|discard| is_orphan(discard.volume)) {
+        if !self.durable.discards.volumes().any(is_orphan) {
             self.durable.orphaned = Some(0);
         } else if self.state.phase() == Phase::Recovering {
             self.durable.orphaned = None;
@@ -97,53 +87,29 @@ impl Pool {
 
     /// Returns the number of mapped, non-zero blocks of a volume. Blocks overwritten since the last merge count twice, up to its size.
     pub(crate) fn held_by(&self, volume: &Volume) -> u64 {
-        let counted = self.durable.counted.as_ref().and_then(|counted| {
-            let at = counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).ok()?;
-            Some(counted.volumes[at].2)
-        });
-        let merged = match (&self.durable.counted, counted) {
-            (Some(_), counted) => counted.unwrap_or(0),
-            (None, _) => volume.logical_blocks_used,
-        };
+        let merged = self.durable.volumes.blocks_formerly(volume);
         let newer = self.durable.delta.mapped(volume.id) + self.durable.frozen.mapped(volume.id);
         (merged + newer).min(volume.size.div_ceil(self.geometry().block()))
     }
 
     /// Returns the current counts of mapped blocks and of their slots.
     pub(crate) fn held(&self) -> Held {
-        let counts;
-        let counted = match &self.durable.counted {
-            Some(counted) => counted,
-            None => {
-                counts = self.counts();
-                &counts
-            }
-        };
-        let mut held = Held {
-            data: counted.data + self.durable.delta.fresh() + self.durable.frozen.fresh(),
-            leaving: counted.orphaned.unwrap_or(0),
-            is_leaving_known: counted.orphaned.is_some(),
-            ..Held::default()
-        };
-        let newer = |id: VolumeId| self.durable.delta.mapped(id) + self.durable.frozen.mapped(id);
-        let is_visible = |id: VolumeId| self.volume_index(id).is_some();
-        for &(id, keeps, merged) in &counted.volumes {
-            let blocks = merged + newer(id);
-            match keeps {
-                Some(_) => held.copies += blocks,
-                None if is_visible(id) => held.mapped += blocks,
-                None => held.leaving += blocks,
-            }
+        let Counted { data, orphaned } = self
+            .durable
+            .counted
+            .unwrap_or(Counted { data: self.durable.space.data_used(), orphaned: self.durable.orphaned });
+        let (delta, frozen) = (&self.durable.delta, &self.durable.frozen);
+        let merged = self.durable.volumes.mapped_formerly();
+        let newer = |id: VolumeId| delta.mapped(id) + frozen.mapped(id);
+        let hidden = [self.durable.copies, self.hints.replicas.volume].into_iter().flatten().map(newer).sum::<u64>();
+        let leaving = self.durable.volumes.deleted().map(newer).sum::<u64>();
+        let all = delta.mapped_of_all() + frozen.mapped_of_all();
+        Held {
+            mapped: merged.live + all - hidden - leaving,
+            leaving: merged.deleted + leaving + orphaned.unwrap_or(0),
+            is_leaving_known: orphaned.is_some(),
+            data: data + delta.fresh() + frozen.fresh(),
+            copies: merged.hidden() + hidden,
         }
-        // Volumes created after the checkpoint began.
-        let is_new = |volume: &&Volume| counted.volumes.binary_search_by_key(&volume.id, |(id, ..)| *id).is_err();
-        for volume in self.durable.volumes.iter().filter(is_new) {
-            match volume.keeps {
-                Some(_) => held.copies += newer(volume.id),
-                None if is_visible(volume.id) => held.mapped += newer(volume.id),
-                None => held.leaving += newer(volume.id),
-            }
-        }
-        held
     }
 }

@@ -28,13 +28,12 @@ pub(crate) enum Copying {
 impl Pool {
     /// Returns the number of data blocks that are second copies, as of the last merge.
     pub(crate) fn second_copies_used(&self) -> u64 {
-        self.hidden_blocks_used(Keeps::SecondCopies)
+        self.durable.volumes.mapped().second_copies
     }
 
-    /// Returns the number of blocks of hidden volumes of this kind, as of the last merge.
-    pub(crate) fn hidden_blocks_used(&self, keeps: Keeps) -> u64 {
-        let hidden = self.durable.volumes.iter().filter(|volume| volume.keeps == Some(keeps));
-        hidden.map(|volume| volume.logical_blocks_used).sum()
+    /// Returns the number of data blocks that are replicas, as of the last merge.
+    pub(crate) fn replicas_used(&self) -> u64 {
+        self.durable.volumes.mapped().replicas
     }
 
     /// Returns the index of the volume of second copies in the list of volumes, if it is usable already.
@@ -134,9 +133,8 @@ impl Pool {
     /// Finds the hidden volumes again, after a change of the list of volumes.
     pub(super) fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
-            let found =
-                self.durable.volumes.iter().find(|volume| volume.keeps == Some(keeps) && volume.deleted.is_none());
-            found.map(|volume| (volume.id, volume.size / self.metadata.geometry().block()))
+            let volume = &self.durable.volumes[self.durable.volumes.named(Keeps::name(keeps))?];
+            Some((volume.id, volume.size / self.metadata.geometry().block()))
         };
         let (copies, replicas) = (find(Keeps::SecondCopies), find(Keeps::Replicas));
         self.durable.copies = copies.map(|(id, _)| id);

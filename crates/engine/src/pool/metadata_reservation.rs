@@ -31,8 +31,7 @@
 
 mod paths;
 
-use paths::{LEVELS, PagesByLevel};
-pub(crate) use paths::{MetadataReservation, Paths};
+pub(crate) use paths::{LEVELS, MetadataReservation, PagesByLevel, Paths};
 
 use super::Pool;
 use crate::api::Full;
@@ -41,8 +40,8 @@ use crate::block_map::discards::DISCARD_BYTES;
 use crate::format::entry::Key;
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
-use crate::format::superblock::{Root, TreeId};
-use crate::format::volume::{VOLUME_BYTES, Volume};
+use crate::format::superblock::TreeId;
+use crate::format::volume::VOLUME_BYTES;
 use crate::mutant::Mutant;
 use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::state::Phase;
@@ -154,9 +153,9 @@ impl Pool {
     /// Returns the most pages that a checkpoint takes to merge these changes and to walk `walked` pages of cut-off subtrees.
     fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
         let geometry = self.metadata.geometry();
-        let capacity = self.map_capacity();
+        let capacity = self.durable.volumes.map_pages();
         let mut pages = if merged.paths[0] > 0 { self.durable.reservation.raised } else { 0 };
-        for (&wanted, &all) in merged.paths.iter().zip(&capacity) {
+        for (&wanted, &all) in merged.paths.iter().zip(capacity) {
             pages += wanted.min(all) + (2 * merged.clears).min(all);
         }
         if self.mutant(Mutant::SpaceCountedLow) {
@@ -212,36 +211,12 @@ impl Pool {
         pages + if changed > 0 { u64::from(self.durable.root(tree).height).abs_diff(height) } else { 0 }
     }
 
-    /// Returns the number of all pages that the maps can have, by level.
-    fn map_capacity(&self) -> PagesByLevel {
-        let fanout = self.metadata.geometry().fanout();
-        let mut pages = [0; LEVELS];
-        for (volume, root) in self.durable.volumes.with_maps() {
-            let mut level = self.leaves_of(volume);
-            for pages in pages.iter_mut().take(usize::from(self.height_of(volume, root)) + 1) {
-                *pages += level.max(1);
-                level = level.div_ceil(fanout);
-            }
-        }
-        pages
-    }
-
-    /// Returns the most leaves of a volume's map. After a shrink, the map may still be as large as the volume was before.
-    fn leaves_of(&self, volume: &Volume) -> u64 {
-        let geometry = self.metadata.geometry();
-        volume.size.max(volume.merged_size).div_ceil(geometry.block() * geometry.map_leaf_entries())
-    }
-
-    fn height_of(&self, volume: &Volume, root: &Root) -> u8 {
-        height_for(self.leaves_of(volume), self.metadata.geometry().fanout()).max(root.height)
-    }
-
     /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
     pub(crate) fn claimed(&self) -> u64 {
         if self.durable.map_buffer.is_empty() && self.limits.map_buffer == 0 {
             return 0;
         }
-        let capacity = self.map_capacity();
+        let capacity = self.durable.volumes.map_pages();
         let buffered = self.durable.reservation.buffered.of_at_most(self.durable.map_buffer.len() as u64);
         let kept = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points().len() as u64);
         if self.mutant(Mutant::SpaceCountedLow) {
@@ -254,14 +229,11 @@ impl Pool {
 
     /// Recounts the parts that stay the same while blocks are written. Callers run it after volumes, deltas or the map buffer have changed as a whole.
     pub(crate) fn review_space(&mut self) {
+        #[cfg(feature = "mutants")]
+        assert!(self.durable.volumes.is_consistent(), "figures over all volumes equal those of a walk");
         let geometry = *self.metadata.geometry();
-        let (mut highest, mut raised) = (0, 0);
-        for (volume, root) in self.durable.volumes.with_maps() {
-            let height = self.height_of(volume, root);
-            highest = highest.max(height);
-            raised += if root.pointer.is_none() { 0 } else { u64::from(height - root.height) };
-        }
-        (self.durable.reservation.levels, self.durable.reservation.raised) = (u64::from(highest) + 1, raised);
+        self.durable.reservation.levels = u64::from(self.durable.volumes.highest_map()) + 1;
+        self.durable.reservation.raised = self.durable.volumes.raised();
         let levels = self.durable.reservation.levels;
         let tables =
             [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));

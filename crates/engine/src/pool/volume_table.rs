@@ -1,17 +1,34 @@
 //! The table of volumes: each volume with the root of its map, in the order of their numbers.
 //!
-//! Invariants: numbers are unique and ascend; each volume has a root. Visibility to clients and policy of a volume
-//! are decided in `volumes.rs`.
+//! Indexes and sums over all volumes stand beside the list, so that no step walks it: names, sums of mapped blocks, the pages that maps can have,
+//! volumes with equal settings. The methods of the table are the only ones that change them, together with the volumes.
+//!
+//! What must hold:
+//!
+//! - Numbers are unique and ascend. Each volume has a root. Names of volumes that are not deleted are unique.
+//! - Each figure equals that of a walk of the list (`is_consistent`: a property test, and an assertion in builds with mutants).
+//! - While a checkpoint changes counts (`begin_counting` to `end_counting`), each changed count is known as it was when it began.
+//!
+//! Visibility to clients and policy of a volume are decided in `volumes.rs`.
 
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::ops::Index;
+use core::ops::{Bound, Index};
 
 use crate::api::VolumeId;
 use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
+use crate::format::geometry::Geometry;
+use crate::format::layout::height_for;
 use crate::format::superblock::Root;
-use crate::format::volume::Volume;
+use crate::format::volume::{Keeps, VOLUME_BYTES, Volume};
+use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
 use crate::properties::VolumeProperties;
+use crate::sizes::list_bytes;
+
+/// Bytes of an entry of an ordered map beside its key and value: nodes are filled to two thirds.
+const NODE_BYTES: u64 = 16;
 
 /// Volumes of a pool, by index, with the roots of their maps.
 #[derive(Default)]
@@ -20,6 +37,134 @@ pub(crate) struct VolumeTable {
     maps: Vec<Root>,
     /// Number of leaves of the table on disk, as last written.
     leaves: u64,
+    shape: MapShape,
+    /// Numbers of the volumes that are not deleted, by name.
+    names: BTreeMap<String, VolumeId>,
+    /// Numbers of the volumes that are not deleted, by their settings.
+    settings: BTreeMap<SettingsKey, BTreeSet<VolumeId>>,
+    deleted: BTreeSet<VolumeId>,
+    sums: TableSums,
+    /// Volumes whose size differs from that of the last checkpoint, perhaps.
+    resized: BTreeSet<VolumeId>,
+    /// Number of insertions and deletions so far.
+    version: u64,
+    /// Former counts of the volumes that the checkpoint in progress has changed; `None` if none changes counts.
+    former: Option<BTreeMap<VolumeId, MappedBlocks>>,
+    /// Volume whose former count was noted last.
+    last_noted: Option<VolumeId>,
+    /// Number that was inserted last.
+    last_inserted: u16,
+    /// Numbers of volumes that the checkpoint in progress has removed: its delta may still name them.
+    leaving: BTreeSet<VolumeId>,
+}
+
+/// Mapped blocks of a volume, with its purpose if it is a hidden one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct MappedBlocks {
+    keeps: Option<Keeps>,
+    is_deleted: bool,
+    blocks: u64,
+}
+
+impl MappedBlocks {
+    fn of(volume: &Volume) -> MappedBlocks {
+        let (keeps, blocks) = (volume.keeps, volume.logical_blocks_used);
+        MappedBlocks { keeps, is_deleted: volume.deleted.is_some(), blocks }
+    }
+}
+
+/// Mapped blocks of all volumes, by their kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MappedSums {
+    /// Of volumes that users see.
+    pub live: u64,
+    /// Of deleted volumes.
+    pub deleted: u64,
+    pub second_copies: u64,
+    pub replicas: u64,
+}
+
+impl MappedSums {
+    fn of_kind(&mut self, volume: MappedBlocks) -> &mut u64 {
+        match volume.keeps {
+            Some(Keeps::SecondCopies) => &mut self.second_copies,
+            Some(Keeps::Replicas) => &mut self.replicas,
+            None if volume.is_deleted => &mut self.deleted,
+            None => &mut self.live,
+        }
+    }
+
+    /// Returns the mapped blocks of hidden volumes.
+    pub(crate) fn hidden(&self) -> u64 {
+        self.second_copies + self.replicas
+    }
+}
+
+/// Sums over all volumes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct TableSums {
+    mapped: MappedSums,
+    /// Pages that the maps can have.
+    pages: PagesByLevel,
+    /// Number of maps of each height, and the levels by which maps with pages may rise.
+    heights: [u32; LEVELS],
+    raised: u64,
+}
+
+/// Shape of the pages of maps.
+#[derive(Clone, Copy, Debug, Default)]
+struct MapShape {
+    /// Bytes of a volume that a leaf maps.
+    leaf_bytes: u64,
+    fanout: u64,
+}
+
+impl MapShape {
+    /// Returns the most leaves of a volume's map. After a shrink, the map may still be as large as the volume was before.
+    fn leaves(&self, volume: &Volume) -> u64 {
+        volume.size.max(volume.merged_size).div_ceil(self.leaf_bytes)
+    }
+
+    fn height(&self, volume: &Volume, root: &Root) -> u8 {
+        height_for(self.leaves(volume), self.fanout).max(root.height)
+    }
+}
+
+impl TableSums {
+    /// Adds a volume, or with `sign` -1 takes it away.
+    fn count(&mut self, shape: &MapShape, volume: &Volume, root: &Root, sign: i64) {
+        let add = |sum: &mut u64, more: u64| {
+            *sum = sum.checked_add_signed(sign * more as i64).expect("sums have each volume once");
+        };
+        let blocks = MappedBlocks::of(volume);
+        add(self.mapped.of_kind(blocks), blocks.blocks);
+        let height = shape.height(volume, root);
+        let mut level = shape.leaves(volume);
+        for pages in self.pages.iter_mut().take(usize::from(height) + 1) {
+            add(pages, level.max(1));
+            level = level.div_ceil(shape.fanout);
+        }
+        let maps = &mut self.heights[usize::from(height)];
+        *maps = maps.checked_add_signed(sign as i32).expect("sums have each volume once");
+        add(&mut self.raised, if root.pointer.is_none() { 0 } else { u64::from(height - root.height) });
+    }
+}
+
+/// Settings of a volume, on which its policy, timing and measurement depend.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct SettingsKey {
+    is_hidden: bool,
+    is_pressed: bool,
+    /// Properties, as in an entry of the table on disk.
+    properties: [u8; VOLUME_BYTES as usize],
+}
+
+impl SettingsKey {
+    fn of(volume: &Volume) -> SettingsKey {
+        let mut properties = [0; VOLUME_BYTES as usize];
+        volume.properties.write(&mut properties);
+        SettingsKey { is_hidden: volume.keeps.is_some(), is_pressed: volume.is_pressed, properties }
+    }
 }
 
 impl Index<usize> for VolumeTable {
@@ -32,6 +177,11 @@ impl Index<usize> for VolumeTable {
 }
 
 impl VolumeTable {
+    pub(crate) fn new(geometry: &Geometry) -> VolumeTable {
+        let leaf_bytes = geometry.block() * geometry.map_leaf_entries();
+        VolumeTable { shape: MapShape { leaf_bytes, fanout: geometry.fanout() }, ..VolumeTable::default() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.volumes.len()
     }
@@ -64,6 +214,87 @@ impl VolumeTable {
         self.volumes.partition_point(|volume| is_before(volume.id))
     }
 
+    /// Returns the index of the volume with a name, hidden ones included, if it is there and not deleted.
+    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+        self.find(*self.names.get(name)?)
+    }
+
+    /// Returns the volumes whose names follow a name, in the order of names. Hidden ones are included, deleted ones are not.
+    pub(crate) fn named_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.range::<str, _>((from, Bound::Unbounded));
+        names.filter_map(|(_, &id)| Some(&self.volumes[self.find(id)?]))
+    }
+
+    /// Returns one volume of each group with equal settings, of those that are not deleted.
+    pub(crate) fn with_different_settings(&self) -> impl Iterator<Item = &Volume> {
+        let first = |group: &BTreeSet<VolumeId>| group.first().copied();
+        self.settings.values().filter_map(move |group| Some(&self.volumes[self.find(first(group)?)?]))
+    }
+
+    /// Returns the volumes that are not deleted and have the settings of this one.
+    pub(crate) fn with_settings_of(&self, volume: &Volume) -> impl Iterator<Item = VolumeId> {
+        self.settings.get(&SettingsKey::of(volume)).into_iter().flatten().copied()
+    }
+
+    /// Returns the sums of mapped blocks, as counted now.
+    pub(crate) fn mapped(&self) -> MappedSums {
+        self.sums.mapped
+    }
+
+    /// Returns the sums of mapped blocks as they were when the checkpoint in progress began to change them, with the kinds that volumes have now.
+    pub(crate) fn mapped_formerly(&self) -> MappedSums {
+        let mut sums = self.sums.mapped;
+        for (&id, &noted) in self.former.iter().flatten() {
+            let now = self.find(id).map(|at| MappedBlocks::of(&self.volumes[at]));
+            if let Some(now) = now {
+                *sums.of_kind(now) -= now.blocks;
+            }
+            let is_deleted = now.is_none_or(|now| now.is_deleted);
+            *sums.of_kind(MappedBlocks { is_deleted, ..noted }) += noted.blocks;
+        }
+        sums
+    }
+
+    /// Returns the mapped blocks of a volume as they were when the checkpoint in progress began to change them.
+    pub(crate) fn blocks_formerly(&self, volume: &Volume) -> u64 {
+        let noted = self.former.as_ref().and_then(|former| former.get(&volume.id));
+        noted.map_or(volume.logical_blocks_used, |noted| noted.blocks)
+    }
+
+    /// Returns the numbers of volumes that are deleted and still in the list.
+    pub(crate) fn deleted(&self) -> impl Iterator<Item = VolumeId> {
+        self.deleted.iter().copied()
+    }
+
+    /// Returns the number of pages that the maps can have, by level.
+    pub(crate) fn map_pages(&self) -> &PagesByLevel {
+        &self.sums.pages
+    }
+
+    /// Returns the height of the highest map that may come to be.
+    pub(crate) fn highest_map(&self) -> u8 {
+        self.sums.heights.iter().rposition(|&maps| maps > 0).unwrap_or(0) as u8
+    }
+
+    /// Returns the number of levels by which maps with pages may rise.
+    pub(crate) fn raised(&self) -> u64 {
+        self.sums.raised
+    }
+
+    /// Returns a number that changes with each volume that is inserted or deleted.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the next number after that of the last insertion that no volume has, none had that the checkpoint in progress has removed, and `is_taken` is
+    /// false for. Behind the last number it continues with 1.
+    pub(crate) fn free_number(&self, is_taken: impl Fn(VolumeId) -> bool) -> Option<VolumeId> {
+        let from = self.last_inserted.wrapping_add(1).max(1);
+        let is_free = |id: &VolumeId| self.find(*id).is_none() && !self.leaving.contains(id) && !is_taken(*id);
+        (from..=u16::MAX).chain(1..from).map(VolumeId).find(is_free)
+    }
+
     /// Returns the root of a volume's map.
     #[inline]
     pub(crate) fn map(&self, at: usize) -> Root {
@@ -72,15 +303,79 @@ impl VolumeTable {
 
     /// Sets the root of a volume's map, after a merge.
     pub(crate) fn set_map(&mut self, at: usize, root: Root) {
+        self.count(at, -1);
         self.maps[at] = root;
+        self.count(at, 1);
     }
 
-    /// Adds a volume whose number is free. Returns its index.
+    /// Adds a volume to the sums, or with `sign` -1 takes it away.
+    fn count(&mut self, at: usize, sign: i64) {
+        self.sums.count(&self.shape, &self.volumes[at], &self.maps[at], sign);
+    }
+
+    /// Adds a volume to those with its settings.
+    fn list_settings(&mut self, at: usize) {
+        let volume = &self.volumes[at];
+        self.settings.entry(SettingsKey::of(volume)).or_default().insert(volume.id);
+    }
+
+    /// Takes a volume from those with its settings.
+    fn unlist_settings(&mut self, at: usize) {
+        let (settings, id) = (SettingsKey::of(&self.volumes[at]), self.volumes[at].id);
+        let group = self.settings.get_mut(&settings).expect("each volume is listed by its settings");
+        assert!(group.remove(&id), "each volume is listed by its settings");
+        if group.is_empty() {
+            self.settings.remove(&settings);
+        }
+    }
+
+    /// Remembers the count of a volume before the checkpoint in progress changes it.
+    #[inline]
+    fn note_former(&mut self, at: usize) {
+        if self.last_noted != Some(self.volumes[at].id) {
+            self.note_next_former(at);
+        }
+    }
+
+    #[cold]
+    fn note_next_former(&mut self, at: usize) {
+        let volume = &self.volumes[at];
+        if let Some(former) = &mut self.former {
+            former.entry(volume.id).or_insert(MappedBlocks::of(volume));
+            self.last_noted = Some(volume.id);
+        }
+    }
+
+    /// Notes that a checkpoint begins to change counts: until [`VolumeTable::end_counting`], the former ones are known, too.
+    pub(crate) fn begin_counting(&mut self) {
+        assert!(self.leaving.is_empty(), "the last checkpoint has ended");
+        (self.former, self.last_noted) = (Some(BTreeMap::new()), None);
+    }
+
+    /// Notes that a checkpoint has changed all counts, and that no delta names the volumes that it removed.
+    pub(crate) fn end_counting(&mut self) {
+        (self.former, self.last_noted) = (None, None);
+        self.leaving.clear();
+    }
+
+    /// Adds a volume whose number and name are free. Returns its index.
     pub(crate) fn insert(&mut self, volume: Volume, root: Root) -> usize {
         let at = self.first_after(|id| id < volume.id);
         assert!(self.volumes.get(at).is_none_or(|next| next.id != volume.id), "a volume's number is unique");
+        if volume.deleted.is_none() {
+            let known = self.names.insert(volume.name.clone(), volume.id);
+            assert!(known.is_none(), "a volume's name is unique");
+        } else {
+            self.deleted.insert(volume.id);
+        }
         self.volumes.insert(at, volume);
         self.maps.insert(at, root);
+        if self.volumes[at].deleted.is_none() {
+            self.list_settings(at);
+        }
+        self.count(at, 1);
+        self.version += 1;
+        self.last_inserted = self.volumes[at].id.0;
         at
     }
 
@@ -90,53 +385,101 @@ impl VolumeTable {
             self.volumes[at].deleted.is_some() && self.maps[at].pointer.is_none(),
             "nothing refers to the volume's blocks"
         );
+        self.note_former(at);
+        self.count(at, -1);
+        let id = self.volumes[at].id;
+        self.deleted.remove(&id);
+        self.resized.remove(&id);
+        if self.former.is_some() {
+            self.leaving.insert(id);
+        }
         self.maps.remove(at);
         self.volumes.remove(at)
     }
 
     /// Notes that record `sequence` deletes a volume.
     pub(crate) fn delete(&mut self, at: usize, sequence: u64) {
+        if self.volumes[at].deleted.is_none() {
+            self.unlist_settings(at);
+            self.names.remove(&self.volumes[at].name);
+            self.deleted.insert(self.volumes[at].id);
+            self.version += 1;
+        }
+        self.count(at, -1);
         self.volumes[at].deleted = Some(sequence);
+        self.count(at, 1);
     }
 
     /// Sets the size of a volume in bytes.
     pub(crate) fn resize(&mut self, at: usize, size: u64) {
+        self.count(at, -1);
         self.volumes[at].size = size;
+        self.count(at, 1);
+        self.resized.insert(self.volumes[at].id);
     }
 
     pub(crate) fn set_properties(&mut self, at: usize, properties: VolumeProperties) {
-        self.volumes[at].properties = properties;
+        self.change_settings(at, |volume| volume.properties = properties);
     }
 
     /// Sets the mode that a controller has chosen for a volume.
     pub(crate) fn set_mode(&mut self, at: usize, mode: Mode) {
-        self.volumes[at].is_pressed = mode == Mode::Offline;
+        let is_pressed = mode == Mode::Offline;
+        if self.volumes[at].is_pressed != is_pressed {
+            self.change_settings(at, |volume| volume.is_pressed = is_pressed);
+        }
+    }
+
+    fn change_settings(&mut self, at: usize, change: impl FnOnce(&mut Volume)) {
+        let is_listed = self.volumes[at].deleted.is_none();
+        if is_listed {
+            self.unlist_settings(at);
+        }
+        change(&mut self.volumes[at]);
+        if is_listed {
+            self.list_settings(at);
+        }
     }
 
     /// Notes that a checkpoint begins: it writes the sizes that volumes have now.
     pub(crate) fn begin_checkpoint(&mut self) {
-        self.volumes.iter_mut().for_each(|volume| volume.merged_size = volume.size);
+        for id in core::mem::take(&mut self.resized) {
+            if let Some(at) = self.find(id) {
+                self.count(at, -1);
+                self.volumes[at].merged_size = self.volumes[at].size;
+                self.count(at, 1);
+            }
+        }
     }
 
     /// Notes that a block of a volume maps to a slot from now on.
     #[inline]
     pub(crate) fn note_mapped(&mut self, at: usize) {
-        self.volumes[at].logical_blocks_used += 1;
+        self.note_former(at);
+        let volume = &mut self.volumes[at];
+        volume.logical_blocks_used += 1;
+        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) += 1;
     }
 
     /// Notes that `blocks` blocks of a volume do not map to slots any more. Returns false if the volume is not there.
     #[inline]
     pub(crate) fn note_unmapped(&mut self, id: VolumeId, blocks: u64) -> bool {
         let Some(at) = self.find(id) else { return false };
-        let used = &mut self.volumes[at].logical_blocks_used;
-        *used = used.saturating_sub(blocks);
+        self.note_former(at);
+        let volume = &mut self.volumes[at];
+        let left = volume.logical_blocks_used.saturating_sub(blocks);
+        let gone = core::mem::replace(&mut volume.logical_blocks_used, left) - left;
+        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) -= gone;
         true
     }
 
     /// Puts a recounted number of mapped blocks in place, with the size that is to be written.
     pub(crate) fn recount(&mut self, at: usize, mapped: u64) {
+        self.note_former(at);
+        self.count(at, -1);
         let volume = &mut self.volumes[at];
         (volume.merged_size, volume.logical_blocks_used) = (volume.size, mapped);
+        self.count(at, 1);
     }
 
     /// Adds to the counts of a volume's writes.
@@ -156,5 +499,147 @@ impl VolumeTable {
 
     pub(crate) fn set_leaves(&mut self, leaves: u64) {
         self.leaves = leaves;
+    }
+
+    /// Returns true if all figures equal those of a walk of the list.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn is_consistent(&self) -> bool {
+        let mut counted = VolumeTable { shape: self.shape, ..VolumeTable::default() };
+        for (volume, &root) in self.with_maps() {
+            counted.insert(volume.clone(), root);
+        }
+        let resized = |volume: &&Volume| volume.size != volume.merged_size;
+        self.names == counted.names
+            && self.settings == counted.settings
+            && self.deleted == counted.deleted
+            && self.sums == counted.sums
+            && self.volumes.iter().filter(resized).all(|volume| self.resized.contains(&volume.id))
+    }
+
+    /// Returns the bytes of memory of volumes, roots and indexes.
+    pub(crate) fn memory(&self) -> u64 {
+        let volumes = self.volumes.len() as u64;
+        let name = size_of::<String>() as u64 + size_of::<VolumeId>() as u64 + NODE_BYTES;
+        let number = size_of::<VolumeId>() as u64 + NODE_BYTES;
+        let settings = self.settings.len() as u64 * (size_of::<SettingsKey>() as u64 + NODE_BYTES);
+        let names: u64 = self.names.keys().map(|name| name.len() as u64).sum();
+        list_bytes(&self.volumes) + list_bytes(&self.maps) + settings + volumes * (name + number) + 2 * names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Goal, Policy, VolumePropertyChange};
+    use crate::format::superblock::Pointer;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    /// A change of the table: the kind, the volume it is about, and a number.
+    type Step = (u8, u8, u64);
+
+    fn volume(id: u16, name: String, size: u64, keeps: Option<Keeps>) -> Volume {
+        Volume {
+            id: VolumeId(id),
+            name,
+            size,
+            properties: VolumeProperties::default(),
+            is_pressed: false,
+            logical_blocks_used: 0,
+            keeps,
+            since: 0,
+            deleted: None,
+            merged_size: size,
+            writes: WriteCounts::default(),
+        }
+    }
+
+    fn property_change(number: u64) -> VolumePropertyChange {
+        VolumePropertyChange {
+            policy: Some([None, Some(Policy::Full), Some(Policy::Native)][number as usize % 3]),
+            goal: Some([Goal::None, Goal::P99(5_000_000)][number as usize % 2]),
+            ..VolumePropertyChange::default()
+        }
+    }
+
+    /// Applies a change as the pool may.
+    fn apply(table: &mut VolumeTable, (kind, which, number): Step) {
+        let size = (number % (1 << 40)).max(1) * 4096;
+        if kind == 0 {
+            let keeps = [None, Some(Keeps::SecondCopies), Some(Keeps::Replicas)].get(number as usize % 12).copied();
+            let keeps = keeps.flatten();
+            let name = keeps.map_or(format!("v{which}"), |keeps| String::from(keeps.name()));
+            if let Some(id) = table.free_number(|id| id.0 % 7 == 3).filter(|_| table.named(&name).is_none()) {
+                table.insert(volume(id.0, name, size, keeps), Root::default());
+            }
+            return;
+        }
+        if table.len() == 0 {
+            return;
+        }
+        let at = usize::from(which) % table.len();
+        let is_deleted = table[at].deleted.is_some();
+        match kind {
+            1 => table.delete(at, number),
+            2 if !is_deleted => table.resize(at, size),
+            3 if !is_deleted => {
+                let properties = table[at].properties.with(&property_change(number));
+                table.set_properties(at, properties);
+            }
+            4 if !is_deleted => table.set_mode(at, if number % 2 == 0 { Mode::Offline } else { Mode::Inline }),
+            5 => table.begin_checkpoint(),
+            6 => {
+                let height = table.map(at).height.max((number % 3) as u8);
+                let pointer =
+                    if number % 5 == 0 { Pointer::NONE } else { Pointer { location: 1, birth: 2, checksum: 3 } };
+                table.set_map(at, Root { pointer, height });
+            }
+            7 => table.note_mapped(at),
+            8 => {
+                table.note_unmapped(table[at].id, number % 3);
+            }
+            9 if is_deleted => {
+                table.set_map(at, Root::default());
+                table.remove(at);
+            }
+            10 if table.former.is_none() => table.begin_counting(),
+            11 => table.end_counting(),
+            12 => table.recount(at, number % 100),
+            _ => {}
+        }
+    }
+
+    proptest! {
+        /// Checks all figures after any changes, and that the former counts are those of when counting began.
+        #[test]
+        fn figures_equal_those_of_a_walk(steps in proptest::collection::vec((0u8..13, any::<u8>(), any::<u64>()), 1..80)) {
+            let mut table = VolumeTable { shape: MapShape { leaf_bytes: 1 << 21, fanout: 256 }, ..VolumeTable::default() };
+            let mut formerly: BTreeMap<VolumeId, u64> = BTreeMap::new();
+            for step in steps {
+                let begins = step.0 == 10 && table.former.is_none();
+                apply(&mut table, step);
+                prop_assert!(table.is_consistent());
+                if begins {
+                    formerly = table.iter().map(|volume| (volume.id, volume.logical_blocks_used)).collect();
+                }
+                let blocks = |volume: &Volume| match table.former {
+                    Some(_) => formerly.get(&volume.id).copied().unwrap_or(0),
+                    None => volume.logical_blocks_used,
+                };
+                let mut sums = MappedSums::default();
+                for volume in table.iter() {
+                    prop_assert_eq!(table.blocks_formerly(volume), blocks(volume));
+                    *sums.of_kind(MappedBlocks::of(volume)) += blocks(volume);
+                }
+                for (id, noted) in table.former.iter().flatten() {
+                    if table.find(*id).is_none() {
+                        *sums.of_kind(MappedBlocks { is_deleted: true, ..*noted }) += noted.blocks;
+                    }
+                }
+                prop_assert_eq!(table.mapped_formerly(), sums);
+                let names: Vec<&str> = table.named_after(None).map(|volume| &volume.name[..]).collect();
+                prop_assert!(names.is_sorted() && names.len() + table.deleted().count() == table.len());
+            }
+        }
     }
 }

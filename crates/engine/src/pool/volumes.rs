@@ -7,18 +7,18 @@
 //! A deleted volume is a clear of its whole map. It stays in the list, hidden, until the checkpoint that includes its record has cut its map
 //! off into the discard list.
 
-use alloc::collections::BTreeSet;
 use alloc::string::String;
 
 use super::Pool;
 use crate::api::*;
 use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
-use crate::format::entry::{Key, LBA_BITS};
+use crate::format::entry::Key;
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::pool::durable::Durable;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
 use crate::pool::replicas::PLACES;
@@ -106,19 +106,14 @@ impl Pool {
 
     /// Returns a free number for a volume: the next one, or, when they have run out, one without remains of a former volume.
     fn free_number(&self) -> Option<VolumeId> {
-        let of_key = |key: u64| (key >> LBA_BITS) as u16;
-        let mut used: BTreeSet<u16> = self.durable.volumes.iter().map(|volume| volume.id.0).collect();
-        let next = self.durable.superblock.next_volume.max(used.last().map_or(1, |last| last.saturating_add(1)));
+        let Durable { superblock, volumes, discards, .. } = &self.durable;
+        let next = superblock.next_volume.max(volumes.last().map_or(1, |last| last.id.0.saturating_add(1)));
         if next < u16::MAX {
             // No volume has ever had this number, so mappings need no look.
             return Some(VolumeId(next));
         }
-        used.extend(self.durable.discards.iter().map(|discard| discard.volume.0));
-        for delta in [&self.durable.delta, &self.durable.frozen] {
-            used.extend(delta.clears().keys().map(|&key| of_key(key)));
-            used.extend(delta.points().keys().map(|key| of_key(key.0)));
-        }
-        (next..=u16::MAX).chain(1..next).find(|number| !used.contains(number)).map(VolumeId)
+        // The records that name a removed volume come before its deletion, so the checkpoint that removed it has merged them.
+        volumes.free_number(|id| discards.has_some_of(id))
     }
 
     /// Returns the change for a resize command; `BadSize` if the size is 0, no multiple of a block, or beyond the maximum of a volume.
@@ -148,7 +143,7 @@ impl Pool {
         if !is_name(name) {
             return Err(ControlError::BadName);
         }
-        if self.durable.volumes.iter().any(|volume| volume.name == name && volume.deleted.is_none()) {
+        if self.durable.volumes.named(name).is_some() {
             return Err(ControlError::Exists);
         }
         self.enter_volume(name, size, policy, None)
@@ -297,23 +292,24 @@ mod tests {
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
         engine.pool.state.begin_serving();
-        engine.pool.durable.superblock = Superblock { next_volume: u16::MAX, ..engine.pool.durable.superblock };
+        engine.pool.durable.superblock = Superblock { next_volume: u16::MAX - 1, ..engine.pool.durable.superblock };
         let create = |engine: &mut Engine, name: &str| {
             engine.pool.create_volume(name, 4096, None).unwrap();
             engine.pool.durable.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
+        assert_eq!(create(&mut engine, "first"), u16::MAX - 1);
         assert_eq!(create(&mut engine, "last"), u16::MAX);
         assert_eq!(create(&mut engine, "a"), 1);
         engine.pool.durable.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
-        engine.pool.durable.delta.put(
-            Key::new(VolumeId(3), 5),
-            crate::format::entry::Entry::ZERO,
-            Digest::default(),
-            false,
-        );
-        engine.pool.durable.frozen.clear(Key::new(VolumeId(4), 0), end_of(VolumeId(4)), &mut alloc::vec![]);
-        assert_eq!(create(&mut engine, "b"), 5);
+        // The checkpoint in progress has removed number 3; its delta may still name it.
+        engine.pool.durable.volumes.begin_counting();
+        let template = engine.pool.durable.volumes[0].clone();
+        let gone = Volume { id: VolumeId(3), name: String::from("gone"), deleted: Some(0), ..template };
+        let at = engine.pool.durable.volumes.insert(gone, Root::default());
+        engine.pool.durable.volumes.remove(at);
+        assert_eq!(create(&mut engine, "b"), 4);
+        engine.pool.durable.volumes.end_counting();
         let numbers: alloc::vec::Vec<u16> = engine.pool.durable.volumes.iter().map(|volume| volume.id.0).collect();
-        assert_eq!(numbers, [1, 5, u16::MAX]);
+        assert_eq!(numbers, [1, 4, u16::MAX - 1, u16::MAX]);
     }
 }

@@ -507,7 +507,9 @@ impl Recovery {
                     if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
                         return None;
                     }
-                    if pool.durable.volumes().last().is_some_and(|last| last.id >= volume.id) {
+                    let volumes = pool.durable.volumes();
+                    let ascends = volumes.last().is_none_or(|last| last.id < volume.id);
+                    if !ascends || volumes.named(&volume.name).is_some() {
                         return None;
                     }
                     match volume.keeps {

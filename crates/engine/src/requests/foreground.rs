@@ -206,7 +206,7 @@ impl Foreground {
         let all_have_goals = pool
             .durable
             .volumes()
-            .iter()
+            .with_different_settings()
             .all(|volume| volume.keeps.is_some() || volume.properties.goal() != Goal::None);
         let whole = (!all_have_goals).then_some(self.pool.miss);
         // Volumes without a goal are clients of the pool: their p99 as a whole is protected.
@@ -235,11 +235,16 @@ impl Foreground {
             }
             stays
         });
-        for volume in pool.durable.volumes().iter() {
-            if let Some(why) = why(pool, volume.id)
-                && let Err(at) = self.place(volume.id)
-            {
-                self.volumes.insert(at, (volume.id, Watched::new(why, pool.state.now(), active(volume.id))));
+        for volume in pool.durable.volumes().with_different_settings() {
+            if reason(pool, volume).is_none() {
+                continue;
+            }
+            for id in pool.durable.volumes().with_settings_of(volume) {
+                if let Some(why) = why(pool, id)
+                    && let Err(at) = self.place(id)
+                {
+                    self.volumes.insert(at, (id, Watched::new(why, pool.state.now(), active(id))));
+                }
             }
         }
     }
@@ -291,7 +296,11 @@ impl Foreground {
 
 /// Returns the reason for which a volume is to be measured, if there is one.
 fn why(pool: &Pool, id: VolumeId) -> Option<Why> {
-    let volume = &pool.durable.volumes()[pool.volume_index(id)?];
+    reason(pool, &pool.durable.volumes()[pool.volume_index(id)?])
+}
+
+/// Returns the reason that the settings of a volume are to have it measured, if there is one.
+fn reason(pool: &Pool, volume: &Volume) -> Option<Why> {
     let why = Why { goal: volume.properties.goal(), chooses: pool.chooser_of(volume) };
     (why.chooses.is_some() || why.goal != Goal::None).then_some(why)
 }

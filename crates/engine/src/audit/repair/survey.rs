@@ -11,8 +11,8 @@ use crate::block_map::map_buffer;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
-use crate::format::superblock::{Pointer, TreeId};
-use crate::format::volume::{self, MAX_BLOCKS, VOLUME_BYTES};
+use crate::format::superblock::{Pointer, Root, TreeId};
+use crate::format::volume::{self, MAX_BLOCKS, NAME_BYTES, VOLUME_BYTES, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::tables::table_name;
 
@@ -131,13 +131,28 @@ impl Planner<'_, '_> {
                 let last = planner.engine.pool.durable.volumes().last().map_or(0, |last| last.id.0);
                 match volume::decode(bytes) {
                     Ok(None) => {}
-                    Ok(Some((volume, root))) if volume.id.0 > last => {
-                        planner.engine.pool.durable.volumes_mut().insert(volume, root);
-                    }
+                    Ok(Some((volume, root))) if volume.id.0 > last => planner.insert_volume(volume, root),
                     _ => planner.problem(String::from("the volume table: an entry makes no sense, its volume is lost")),
                 }
             }
         });
+    }
+
+    /// Inserts a volume of the table; where another one has its name, under a name with its number.
+    fn insert_volume(&mut self, volume: Volume, root: Root) {
+        let is_free = |planner: &Planner, name: &str| planner.engine.pool.durable.volumes().named(name).is_none();
+        if is_free(self, &volume.name) {
+            self.engine.pool.durable.volumes_mut().insert(volume, root);
+            return;
+        }
+        let (number, taken) = (format!(".{}", volume.id.0), volume.name.clone());
+        let name = format!("{}{number}", &taken[..taken.len().min(NAME_BYTES - number.len())]);
+        if volume.keeps.is_some() || !is_free(self, &name) {
+            self.problem(format!("the volume table: a second volume has the name {taken}, it is lost"));
+        } else {
+            self.problem(format!("the volume table: a second volume has the name {taken}, it gets the name {name}"));
+            self.engine.pool.durable.volumes_mut().insert(Volume { name, ..volume }, root);
+        }
     }
 
     /// Visits all other trees.

@@ -140,7 +140,7 @@ impl Replicate {
         let (dropped, read) = pool.hints.replicas.counts();
         ReplicateStatus {
             budget_bytes: pool.replicas_space(&pool.limits).0,
-            replicas: pool.hidden_blocks_used(Keeps::Replicas),
+            replicas: pool.replicas_used(),
             noted: self.noted.len() as u64 + u64::from(self.work.is_some()),
             popular: self.duplicate.popular(),
             most_copied: pool.columns_budget(),

@@ -145,7 +145,9 @@ impl Pool {
     /// Returns the kind of changes that checkpoints leave out now.
     pub(crate) fn left_out(&self) -> LeftOut {
         match () {
-            () if !self.durable.volumes.iter().any(|volume| self.is_offline(volume)) => LeftOut::Nothing,
+            () if !self.durable.volumes.with_different_settings().any(|volume| self.is_offline(volume)) => {
+                LeftOut::Nothing
+            }
             () if self.is_any_looking() => LeftOut::Offline,
             () => LeftOut::All,
         }

@@ -5,12 +5,12 @@ use crate::format::geometry::Geometry;
 use crate::format::volume::MAX_HEIGHT;
 
 /// Number of levels that a map can have, leaves included.
-pub(super) const LEVELS: usize = MAX_HEIGHT as usize + 1;
+pub(crate) const LEVELS: usize = MAX_HEIGHT as usize + 1;
 /// Number of page addresses of each level that are remembered as counted.
 const REMEMBERED: usize = 64;
 
 /// Pages of maps, by level.
-pub(super) type PagesByLevel = [u64; LEVELS];
+pub(crate) type PagesByLevel = [u64; LEVELS];
 
 /// Upper bound on the number of distinct map pages on the paths to the noted keys. It is exact if the keys come in order. Otherwise a page may be counted again
 /// after keys of other pages.
