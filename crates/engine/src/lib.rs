@@ -55,6 +55,7 @@ pub use flash_cache::admission;
 pub use flash_cache::quadrants::Quadrants;
 pub use format::create::{Format, format};
 pub use format::geometry::{Geometry, Growth, UNGROWN};
+pub use format::layout::TableForm;
 pub use format::record::begins_as_record;
 pub use format::superblock::{
     DedupRecord, DigestFunction, DiskIndexRecord, Parameters, PassState, ScrubRecord, Superblock, SuperblockError,

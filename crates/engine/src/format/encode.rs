@@ -13,8 +13,8 @@ use crate::properties::VolumeProperties;
 pub use crate::format::bytes::checksum;
 pub use crate::format::layout::CONTAINER_BYTES;
 pub use crate::format::layout::SUMMARY_BYTES;
+pub use crate::format::layout::VOLUME_BYTES;
 pub use crate::format::layout::height_for;
-pub use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
 
 /// Encodes the entry of a map leaf for a whole block in `slot`.
 pub fn map_entry(slot: u64, digest: Digest) -> u64 {
@@ -33,7 +33,7 @@ pub fn container(generation: u16, live: u16, out: &mut [u8]) {
     put_u16(out, 2, live);
 }
 
-/// Writes the entry of a volume, [`VOLUME_BYTES`] of it, with as many blocks mapped as `size` has.
+/// Writes the entry of a volume in a table by number, [`VOLUME_BYTES`] of it, with as many blocks mapped as `size` has.
 pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: Root, out: &mut [u8]) {
     let logical_blocks_used = size / u64::from(block_size);
     let volume = Volume {

@@ -1,6 +1,6 @@
-//! Sizes of entries on disk.
+//! Sizes of entries on disk, and their places in tables.
 
-use crate::api::Digest;
+use crate::api::{Digest, VolumeId};
 use crate::format::bytes::u64_at;
 use crate::format::entry::Key;
 
@@ -25,4 +25,51 @@ pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
     let mut digest = Digest::default();
     digest.0.copy_from_slice(&leaf[at..at + 16]);
     (digest, Key(u64_at(leaf, at + 16)))
+}
+
+/// Number of bytes of a volume's entry in a packed table: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
+/// flag for kept runs, controller of the mode, flag for exclusive use by one client.
+pub(crate) const PACKED_VOLUME_BYTES: u64 = 128;
+/// Number of bytes of a volume's entry in a table by number. The upper half is zero.
+pub const VOLUME_BYTES: u64 = 256;
+/// Maximum number of volumes of a packed table.
+const MAX_PACKED_VOLUMES: u64 = 1024;
+
+/// Form of the volume table on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TableForm {
+    /// Entries of 128 bytes, one behind the other, as older programs write them.
+    Packed,
+    /// Entries of 256 bytes, each at the place of its volume's number: entry *number - 1*. Leaves without volumes have no page.
+    #[default]
+    ByNumber,
+}
+
+impl TableForm {
+    /// Returns the bytes of an entry.
+    pub fn entry_bytes(self) -> u64 {
+        match self {
+            TableForm::Packed => PACKED_VOLUME_BYTES,
+            TableForm::ByNumber => VOLUME_BYTES,
+        }
+    }
+
+    /// Returns the number of entries of a leaf.
+    pub(crate) fn per_leaf(self, block: u64) -> u64 {
+        block / self.entry_bytes()
+    }
+
+    /// Returns the most leaves of a table.
+    pub(crate) fn most_leaves(self, block: u64) -> u64 {
+        let entries = match self {
+            TableForm::Packed => MAX_PACKED_VOLUMES,
+            TableForm::ByNumber => u64::from(u16::MAX),
+        };
+        entries.div_ceil(self.per_leaf(block))
+    }
+
+    /// Returns true if a volume may stand in entry `at` of leaf `leaf`.
+    pub(crate) fn is_place_of(self, volume: VolumeId, leaf: u64, at: u64, block: u64) -> bool {
+        self == TableForm::Packed || leaf * self.per_leaf(block) + at + 1 == u64::from(volume.0)
+    }
 }

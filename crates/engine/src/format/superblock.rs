@@ -12,6 +12,7 @@ use crate::api::{BadGeometry, Failure};
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::disk_index;
 use crate::format::geometry::{Geometry, Growth, UNGROWN};
+use crate::format::layout::TableForm;
 use crate::properties::PoolProperties;
 pub use parameters::{DigestFunction, Parameters};
 pub use passes::{DedupRecord, PassState, ScrubRecord};
@@ -22,8 +23,10 @@ pub const MAGIC: [u8; 8] = *b"ONEFOLD\0";
 pub const VERSION: u16 = 3;
 /// Oldest version that this engine opens, if the pool was closed cleanly. Opening makes it [`VERSION`].
 pub const OLDEST_VERSION: u16 = 2;
+/// Feature flag: the volume table has its entries by number.
+const TABLE_BY_NUMBER: u64 = 1;
 /// Feature flags that a reader must know to open the pool at all.
-pub const KNOWN_INCOMPATIBLE: u64 = 0;
+pub const KNOWN_INCOMPATIBLE: u64 = TABLE_BY_NUMBER;
 /// Feature flags that a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -189,6 +192,8 @@ pub struct Superblock {
     pub data_used: u64,
     /// Number of the next volume, unless the numbers have run out.
     pub next_volume: u16,
+    /// Form of the volume table.
+    pub table_form: TableForm,
     /// Properties of the pool.
     pub properties: PoolProperties,
     /// Number of containers with reserved space on the store: the first ones.
@@ -271,6 +276,7 @@ impl Superblock {
             failed: None,
             data_used: 0,
             next_volume: 1,
+            table_form: TableForm::default(),
             properties: PoolProperties::default(),
             reserved_containers: 0,
             allowance: 0,
@@ -296,7 +302,8 @@ impl Superblock {
             FLAGS_AT,
             if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
         );
-        // 16: incompatible, 24: read-only compatible, 32 (4 bytes): compatible features: none so far.
+        // 24: read-only compatible, 32 (4 bytes): compatible features: none so far.
+        put_u64(b, 16, if self.table_form == TableForm::ByNumber { TABLE_BY_NUMBER } else { 0 });
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
         put_u32(b, 88, g.block_size);
@@ -471,6 +478,7 @@ impl Superblock {
             failed,
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
+            table_form: if u64_at(b, 16) & TABLE_BY_NUMBER != 0 { TableForm::ByNumber } else { TableForm::Packed },
             properties,
             reserved_containers,
             allowance: b[ALLOWANCE_AT],
@@ -568,7 +576,7 @@ mod tests {
     fn the_bytes_of_a_superblock_stay() {
         let mut block = [0; 512];
         let sum = |superblock: Superblock, block: &mut [u8]| {
-            superblock.encode(block);
+            Superblock { table_form: TableForm::Packed, ..superblock }.encode(block);
             checksum(0, block)
         };
         let selects = with(PoolChange { policy: Some("select:5".parse().ok()), ..PoolChange::default() });

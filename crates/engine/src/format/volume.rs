@@ -7,12 +7,10 @@ use crate::counters::WriteCounts;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
+use crate::format::layout::PACKED_VOLUME_BYTES;
 use crate::format::superblock::{Pointer, Root};
 use crate::properties::VolumeProperties;
 
-/// Number of bytes of a volume's entry: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
-/// flag for kept runs, controller of the mode, flag for exclusive use by one client.
-pub const VOLUME_BYTES: u64 = 128;
 /// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 63;
 /// Maximum number of volumes of a pool.
@@ -93,7 +91,7 @@ pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
     reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
 }
 
-/// Writes an entry of [`VOLUME_BYTES`].
+/// Writes an entry, of the length of `out`.
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out.fill(0);
     put_u16(out, 0, volume.id.0);
@@ -108,11 +106,15 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
 }
 
-/// Reads an entry; `Ok(None)` if it is unused, `Err` if it is invalid.
+/// Reads an entry of either length; `Ok(None)` if it is unused, `Err` if it is invalid.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     let id = VolumeId(u16_at(bytes, 0));
     if id.0 == 0 {
         return Ok(None);
+    }
+    let (bytes, later) = bytes.split_at(PACKED_VOLUME_BYTES as usize);
+    if later.iter().any(|&byte| byte != 0) {
+        return Err(());
     }
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
@@ -149,6 +151,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
 mod tests {
     use super::*;
     use crate::api::{Goal, KeepRuns, Policy, Timing, VolumePropertyChange};
+    use crate::format::layout::{TableForm, VOLUME_BYTES};
     use crate::properties::Controller;
     use proptest::prelude::*;
 
@@ -156,9 +159,10 @@ mod tests {
         /// Checks that any bytes are refused, or are a possible volume that is written as it was read.
         #[test]
         fn what_is_decoded_encodes_as_it_was(
-            mut bytes in any::<[[u8; 32]; 4]>().prop_map(|bytes| bytes.concat()),
+            mut bytes in any::<[[u8; 32]; 8]>().prop_map(|bytes| bytes.concat()),
             name in "[a-z._-]{0,20}",
             plain in any::<bool>(),
+            form in any::<bool>().prop_map(|packed| if packed { TableForm::Packed } else { TableForm::ByNumber }),
         ) {
             bytes[3] = name.len() as u8;
             bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
@@ -173,12 +177,15 @@ mod tests {
                 bytes[121] %= 3;
                 bytes[122] %= 2;
                 bytes[123] %= 2;
+                bytes[PACKED_VOLUME_BYTES as usize..].fill(0);
             }
+            bytes.truncate(form.entry_bytes() as usize);
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
-                let mut again = [0; VOLUME_BYTES as usize];
+                let mut again = alloc::vec![0; bytes.len()];
                 encode(&volume, root, &mut again);
                 prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
+                prop_assert!(bytes.iter().skip(PACKED_VOLUME_BYTES as usize).all(|&byte| byte == 0));
             }
         }
     }

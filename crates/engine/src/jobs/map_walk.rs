@@ -26,7 +26,10 @@ impl Maps {
     /// Returns the first participating volume with blocks left: its place among volumes, its next block, and one past its last block.
     fn volume(&self, pool: &Pool, takes_part: fn(&Pool, Key) -> bool) -> Option<(usize, Key, Key)> {
         let from = self.next.unwrap_or(Key(0));
-        pool.durable.volumes().iter().enumerate().find_map(|(at, volume)| {
+        let volumes = pool.durable.volumes();
+        let first = volumes.first_after(|id| id < from.volume());
+        (first..volumes.len()).find_map(|at| {
+            let volume = &volumes[at];
             let first = Key::new(volume.id, 0);
             let end = Key(first.0 + volume.size.div_ceil(pool.metadata.geometry().block()));
             let takes_part = pool.volume_index(volume.id).is_some() && takes_part(pool, first);

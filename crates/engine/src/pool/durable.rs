@@ -14,6 +14,7 @@ use crate::block_map::discards::DiscardList;
 use crate::block_map::flush::BufferFlush;
 use crate::block_map::map_buffer::MapBuffer;
 use crate::format::entry::Slot;
+use crate::format::layout::TableForm;
 use crate::format::superblock::{Parameters, Root, Superblock, TREES, TreeId};
 use crate::journal::Journal;
 use crate::limits::Limits;
@@ -89,7 +90,7 @@ impl Durable {
             superblock_submitted: 0,
             superblock: Superblock::new(parameters),
             roots: [Root::default(); TREES],
-            volumes: VolumeTable::new(&geometry),
+            volumes: VolumeTable::new(&geometry, TableForm::default()),
             copies: None,
             delta: Delta::with_capacity(entries),
             frozen: Delta::with_capacity(entries),
@@ -130,6 +131,7 @@ impl Durable {
     /// Adopts the superblock that an opening or a repair has chosen among those on the store. Its epoch may be any that the store has.
     pub(crate) fn adopt_superblock(&mut self, superblock: Superblock) {
         self.superblock = superblock;
+        self.volumes.set_form(superblock.table_form);
     }
 
     /// Puts a newer superblock in place: that of a checkpoint, once it is durable in both places, or the seal of an opening, once it is submitted.

@@ -41,7 +41,6 @@ use crate::format::entry::Key;
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
 use crate::format::superblock::TreeId;
-use crate::format::volume::VOLUME_BYTES;
 use crate::mutant::Mutant;
 use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::state::Phase;
@@ -163,6 +162,8 @@ impl Pool {
         }
         // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
         let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
+        // Each leaf of a map, each clear and each walked page may be of another volume.
+        let touched = merged.paths[0] + merged.clears + walked;
         let slots =
             merged.slots + released + (self.durable.map_buffer.len() + self.durable.frozen.points().len()) as u64;
         pages
@@ -170,22 +171,23 @@ impl Pool {
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
             + self.table_pages(TreeId::Containers, u64::MAX)
-            + self.list_pages(merged.cuts, walked)
+            + self.list_pages(merged.cuts, walked, touched)
             + self.pages_of_log(merged.points + self.durable.frozen.points().len() as u64)
             + SLACK
     }
 
-    /// Returns the most pages of the volume table and the discard list, which are written as a whole.
-    fn list_pages(&self, cuts: u64, walked: u64) -> u64 {
+    /// Returns the most pages of the discard list, which is written as a whole, and of the leaves of the volume table that have the changed volumes and
+    /// `touched` others.
+    fn list_pages(&self, cuts: u64, walked: u64, touched: u64) -> u64 {
         let geometry = self.metadata.geometry();
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
         let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + 1;
         let discard_leaves =
             discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discards.leaves());
-        let volumes = (self.durable.volumes.len() as u64 + 1).div_ceil(geometry.block() / VOLUME_BYTES);
+        let (changed, leaves) = self.durable.volumes.leaves_to_write(touched);
         self.tree_pages(TreeId::Discards, discard_leaves, discard_leaves)
-            + self.tree_pages(TreeId::Volumes, u64::MAX, volumes.max(self.durable.volumes.leaves()))
+            + self.tree_pages(TreeId::Volumes, changed, leaves)
     }
 
     fn pages_of_log(&self, new: u64) -> u64 {
@@ -240,7 +242,8 @@ impl Pool {
         let tables: u64 = tables.iter().sum();
         let alone = |asked: &Asked| self.pages_to_merge(&self.merging_alone(asked), 1);
         let empty = alone(&Asked::nothing());
-        let repair = tables + self.list_pages(0, 0) + (u64::from(geometry.metadata_blocks) / 64).min(REPAIRED_PAGES);
+        let repair =
+            tables + self.list_pages(0, 0, u64::MAX) + (u64::from(geometry.metadata_blocks) / 64).min(REPAIRED_PAGES);
         // The longest clear, with a partial block at each end, and the longest write.
         let cuts = 2 * (geometry.fanout() - 1) * (levels - 1);
         let clear = alone(&Asked::clear(3, Cleared { cuts, releases: 2 * geometry.map_leaf_entries() }));
@@ -252,7 +255,7 @@ impl Pool {
             (clear - empty, overwrite - empty);
         self.durable.reservation.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
-            + self.list_pages(0, levels)
+            + self.list_pages(0, levels, u64::MAX)
             + self.pages_of_log(self.durable.frozen.points().len() as u64)
             + self.durable.reservation.raised
             + self.durable.reservation.buffered.total

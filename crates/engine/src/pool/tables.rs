@@ -4,7 +4,6 @@ use super::Pool;
 use crate::api::PageId;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, TreeId};
-use crate::format::volume::{MAX_VOLUMES, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::Stop;
 
@@ -19,7 +18,7 @@ impl Pool {
             TreeId::Containers => self.durable.space.container_leaves(),
             TreeId::Counts => geometry.slots().div_ceil(block / 4),
             TreeId::Summaries => geometry.summary_leaves(),
-            TreeId::Volumes => (MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
+            TreeId::Volumes => self.durable.volumes.form().most_leaves(block),
             // At most as many subtrees can be cut off as there are metadata pages.
             TreeId::Discards => {
                 u64::from(geometry.metadata_blocks).div_ceil(block / crate::block_map::discards::DISCARD_BYTES as u64)

@@ -20,9 +20,9 @@ use crate::api::VolumeId;
 use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
 use crate::format::geometry::Geometry;
-use crate::format::layout::height_for;
+use crate::format::layout::{TableForm, VOLUME_BYTES, height_for};
 use crate::format::superblock::Root;
-use crate::format::volume::{Keeps, VOLUME_BYTES, Volume};
+use crate::format::volume::{self, Keeps, Volume, most_blocks};
 use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
 use crate::properties::VolumeProperties;
 use crate::sizes::list_bytes;
@@ -35,8 +35,18 @@ const NODE_BYTES: u64 = 16;
 pub(crate) struct VolumeTable {
     volumes: Vec<Volume>,
     maps: Vec<Root>,
-    /// Number of leaves of the table on disk, as last written.
-    leaves: u64,
+    form: TableForm,
+    /// Bytes of a leaf of the table on disk.
+    block: u64,
+    /// Number of leaves of a packed table on disk, as last written.
+    packed_leaves: u64,
+    /// True if volumes were created since the last checkpoint began.
+    has_created: bool,
+    /// True if the checkpoint in progress writes all leaves: the table gets another form.
+    rewrites: bool,
+    /// Volumes whose entries the checkpoint in progress writes, and those whose entries the next one does. Removed ones are among them.
+    dirty: BTreeSet<VolumeId>,
+    dirty_next: BTreeSet<VolumeId>,
     shape: MapShape,
     /// Numbers of the volumes that are not deleted, by name.
     names: BTreeMap<String, VolumeId>,
@@ -117,6 +127,9 @@ struct MapShape {
     /// Bytes of a volume that a leaf maps.
     leaf_bytes: u64,
     fanout: u64,
+    /// Largest size of a volume in bytes, and largest height of a map.
+    most_bytes: u64,
+    highest: u8,
 }
 
 impl MapShape {
@@ -177,9 +190,12 @@ impl Index<usize> for VolumeTable {
 }
 
 impl VolumeTable {
-    pub(crate) fn new(geometry: &Geometry) -> VolumeTable {
+    pub(crate) fn new(geometry: &Geometry, form: TableForm) -> VolumeTable {
         let leaf_bytes = geometry.block() * geometry.map_leaf_entries();
-        VolumeTable { shape: MapShape { leaf_bytes, fanout: geometry.fanout() }, ..VolumeTable::default() }
+        let most = most_blocks(geometry);
+        let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
+        let shape = MapShape { leaf_bytes, fanout: geometry.fanout(), most_bytes: most * geometry.block(), highest };
+        VolumeTable { shape, form, block: geometry.block(), ..VolumeTable::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -306,6 +322,7 @@ impl VolumeTable {
         self.count(at, -1);
         self.maps[at] = root;
         self.count(at, 1);
+        self.dirty.insert(self.volumes[at].id);
     }
 
     /// Adds a volume to the sums, or with `sign` -1 takes it away.
@@ -343,6 +360,7 @@ impl VolumeTable {
         if let Some(former) = &mut self.former {
             former.entry(volume.id).or_insert(MappedBlocks::of(volume));
             self.last_noted = Some(volume.id);
+            self.dirty.insert(volume.id);
         }
     }
 
@@ -358,8 +376,27 @@ impl VolumeTable {
         self.leaving.clear();
     }
 
+    /// Creates a volume whose number and name are free. Returns its index.
+    pub(crate) fn create(&mut self, volume: Volume, root: Root) -> usize {
+        self.dirty_next.insert(volume.id);
+        self.has_created = true;
+        self.insert(volume, root)
+    }
+
+    /// Returns true if an entry of the table on disk can be that of the next volume: its number follows, and neither size nor map is larger than any.
+    pub(crate) fn admits(&self, volume: &Volume, root: &Root) -> bool {
+        let follows = self.last().is_none_or(|last| last.id < volume.id);
+        follows && volume.size <= self.shape.most_bytes && root.height <= self.shape.highest
+    }
+
+    /// Adds a volume from a leaf of the table on disk.
+    pub(crate) fn load(&mut self, volume: Volume, root: Root, leaf: u64) {
+        self.insert(volume, root);
+        self.packed_leaves = leaf + 1;
+    }
+
     /// Adds a volume whose number and name are free. Returns its index.
-    pub(crate) fn insert(&mut self, volume: Volume, root: Root) -> usize {
+    fn insert(&mut self, volume: Volume, root: Root) -> usize {
         let at = self.first_after(|id| id < volume.id);
         assert!(self.volumes.get(at).is_none_or(|next| next.id != volume.id), "a volume's number is unique");
         if volume.deleted.is_none() {
@@ -393,6 +430,7 @@ impl VolumeTable {
         if self.former.is_some() {
             self.leaving.insert(id);
         }
+        self.dirty.insert(id);
         self.maps.remove(at);
         self.volumes.remove(at)
     }
@@ -416,10 +454,12 @@ impl VolumeTable {
         self.volumes[at].size = size;
         self.count(at, 1);
         self.resized.insert(self.volumes[at].id);
+        self.dirty_next.insert(self.volumes[at].id);
     }
 
     pub(crate) fn set_properties(&mut self, at: usize, properties: VolumeProperties) {
         self.change_settings(at, |volume| volume.properties = properties);
+        self.dirty_next.insert(self.volumes[at].id);
     }
 
     /// Sets the mode that a controller has chosen for a volume.
@@ -441,8 +481,13 @@ impl VolumeTable {
         }
     }
 
-    /// Notes that a checkpoint begins: it writes the sizes that volumes have now.
+    /// Notes that a checkpoint begins: it writes the entries that have changed, with the sizes that volumes have now. Where volumes were created, it brings a
+    /// packed table into its new form.
     pub(crate) fn begin_checkpoint(&mut self) {
+        self.dirty = core::mem::take(&mut self.dirty_next);
+        if core::mem::take(&mut self.has_created) && self.form == TableForm::Packed {
+            (self.form, self.rewrites) = (TableForm::ByNumber, true);
+        }
         for id in core::mem::take(&mut self.resized) {
             if let Some(at) = self.find(id) {
                 self.count(at, -1);
@@ -492,13 +537,86 @@ impl VolumeTable {
         self.volumes[at].writes.unchanged_blocks += 1;
     }
 
-    /// Returns the number of leaves of the table on disk, as last written.
-    pub(crate) fn leaves(&self) -> u64 {
-        self.leaves
+    /// Returns the form of the table on disk, or the one that the checkpoint in progress gives it.
+    pub(crate) fn form(&self) -> TableForm {
+        self.form
     }
 
-    pub(crate) fn set_leaves(&mut self, leaves: u64) {
-        self.leaves = leaves;
+    /// Sets the form that the table on disk has.
+    pub(crate) fn set_form(&mut self, form: TableForm) {
+        assert!(self.volumes.is_empty(), "the form is known before the volumes");
+        self.form = form;
+    }
+
+    /// Returns the number of leaves that the volumes fill which checkpoint `done + 1` writes.
+    fn leaves(&self, done: u64) -> u64 {
+        let per_leaf = self.form.per_leaf(self.block);
+        match self.form {
+            TableForm::Packed => (self.written(done).count() as u64).div_ceil(per_leaf),
+            TableForm::ByNumber => u64::from(self.last().map_or(0, |last| last.id.0)).div_ceil(per_leaf),
+        }
+    }
+
+    /// Returns the volumes that checkpoint `done + 1` writes: volumes created after it began are not part of it.
+    fn written(&self, done: u64) -> impl Iterator<Item = (&Volume, &Root)> + Clone {
+        self.with_maps().filter(move |(volume, _)| volume.since <= done + 1)
+    }
+
+    /// Returns the first leaf from `from` on that checkpoint `done + 1` has to write.
+    pub(crate) fn next_dirty_leaf(&self, from: u64, done: u64) -> Option<u64> {
+        if self.rewrites || self.form == TableForm::Packed {
+            return (from < self.leaves(done).max(self.packed_leaves)).then_some(from);
+        }
+        let per_leaf = self.form.per_leaf(self.block);
+        let first = VolumeId(u16::try_from(from * per_leaf + 1).ok()?);
+        self.dirty.range(first..).next().map(|id| u64::from(id.0 - 1) / per_leaf)
+    }
+
+    /// Writes a leaf as checkpoint `done + 1` has it.
+    pub(crate) fn write_leaf(&self, leaf: u64, done: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+        let entry = self.form.entry_bytes() as usize;
+        let per_leaf = self.form.per_leaf(self.block);
+        let mut write = |at: u64, volume: &Volume, root: &Root| {
+            volume::encode(volume, *root, &mut bytes[at as usize * entry..][..entry]);
+        };
+        match self.form {
+            TableForm::Packed => {
+                let here = self.written(done).skip((leaf * per_leaf) as usize).take(per_leaf as usize);
+                (0..).zip(here).for_each(|(at, (volume, root))| write(at, volume, root));
+            }
+            TableForm::ByNumber => {
+                let number = |volume: VolumeId| u64::from(volume.0) - 1;
+                let first = self.first_after(|id| number(id) < leaf * per_leaf);
+                let end = self.first_after(|id| number(id) < (leaf + 1) * per_leaf);
+                for (volume, root) in self.volumes[first..end].iter().zip(&self.maps[first..end]) {
+                    if volume.since <= done + 1 {
+                        write(number(volume.id) - leaf * per_leaf, volume, root);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that checkpoint `done + 1` has written its leaves.
+    pub(crate) fn end_write(&mut self, done: u64) {
+        self.packed_leaves = if self.form == TableForm::Packed { self.leaves(done) } else { 0 };
+        self.rewrites = false;
+        self.dirty.clear();
+    }
+
+    /// Returns the most leaves that a checkpoint writes which changes `touched` volumes beside those that are known to have changed, and the leaves that the
+    /// table then reaches over. One more volume may be created meanwhile.
+    pub(crate) fn leaves_to_write(&self, touched: u64) -> (u64, u64) {
+        let per_leaf = self.block / VOLUME_BYTES;
+        let last = self.last().map_or(0, |last| u64::from(last.id.0)) + 1;
+        let reach = last.div_ceil(per_leaf).max(self.packed_leaves);
+        let all = (self.volumes.len() as u64 + 1 + self.packed_leaves).min(reach);
+        if self.rewrites || self.form == TableForm::Packed {
+            return (all, reach);
+        }
+        let changed = (self.dirty.len() + self.dirty_next.len()) as u64 + 1;
+        (touched.saturating_add(changed).min(all), reach)
     }
 
     /// Returns true if all figures equal those of a walk of the list.
@@ -564,7 +682,7 @@ mod tests {
 
     /// Applies a change as the pool may.
     fn apply(table: &mut VolumeTable, (kind, which, number): Step) {
-        let size = (number % (1 << 40)).max(1) * 4096;
+        let size = (number % (1 << 36)).max(1) * 4096;
         if kind == 0 {
             let keeps = [None, Some(Keeps::SecondCopies), Some(Keeps::Replicas)].get(number as usize % 12).copied();
             let keeps = keeps.flatten();
@@ -613,7 +731,7 @@ mod tests {
         /// Checks all figures after any changes, and that the former counts are those of when counting began.
         #[test]
         fn figures_equal_those_of_a_walk(steps in proptest::collection::vec((0u8..13, any::<u8>(), any::<u64>()), 1..80)) {
-            let mut table = VolumeTable { shape: MapShape { leaf_bytes: 1 << 21, fanout: 256 }, ..VolumeTable::default() };
+            let mut table = VolumeTable::new(&Geometry::for_capacity(1 << 30).unwrap(), TableForm::default());
             let mut formerly: BTreeMap<VolumeId, u64> = BTreeMap::new();
             for step in steps {
                 let begins = step.0 == 10 && table.former.is_none();

@@ -179,7 +179,7 @@ impl Pool {
             merged_size: size,
             writes: WriteCounts::default(),
         };
-        let at = self.durable.volumes.insert(volume, root);
+        let at = self.durable.volumes.create(volume, root);
         self.checkpoint.note_inserted(at);
         self.note_hidden_volumes();
         self.review_space();
@@ -305,7 +305,7 @@ mod tests {
         engine.pool.durable.volumes.begin_counting();
         let template = engine.pool.durable.volumes[0].clone();
         let gone = Volume { id: VolumeId(3), name: String::from("gone"), deleted: Some(0), ..template };
-        let at = engine.pool.durable.volumes.insert(gone, Root::default());
+        let at = engine.pool.durable.volumes.create(gone, Root::default());
         engine.pool.durable.volumes.remove(at);
         assert_eq!(create(&mut engine, "b"), 4);
         engine.pool.durable.volumes.end_counting();

@@ -29,7 +29,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root, Superblock, TreeId, VERSION};
-use crate::format::volume::{self, Keeps, VOLUME_BYTES, most_blocks};
+use crate::format::volume::{self, Keeps, most_blocks};
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
@@ -423,6 +423,8 @@ impl Recovery {
             let height = height_for(pool.table_leaves(tree), pool.metadata.geometry().fanout());
             let root = pool.durable.root(tree);
             if root.pointer.is_none() {
+                // The volume table becomes higher with its numbers.
+                let height = if tree == TreeId::Volumes { 0 } else { height };
                 pool.durable.set_root(tree, Root { height, ..root });
             } else if root.height > height {
                 let offset = pool.metadata.geometry().superblock_block(0, pool.durable.superblock().epoch)
@@ -502,14 +504,14 @@ impl Recovery {
             TreeId::Containers => pool.durable.space_mut().read_container_leaf(leaf, bytes)?,
             TreeId::MetaMap => pool.metadata.read_allocator_leaf(leaf, page),
             TreeId::Volumes => {
-                for entry in bytes.chunks_exact(VOLUME_BYTES as usize) {
+                let (form, block) = (pool.durable.volumes().form(), geometry.block());
+                for (at, entry) in bytes.chunks_exact(form.entry_bytes() as usize).enumerate() {
                     let Some((volume, root)) = volume::decode(entry).ok()? else { continue };
-                    if volume.size.div_ceil(geometry.block()) > most || root.height > highest {
+                    if !form.is_place_of(volume.id, leaf, at as u64, block) {
                         return None;
                     }
                     let volumes = pool.durable.volumes();
-                    let ascends = volumes.last().is_none_or(|last| last.id < volume.id);
-                    if !ascends || volumes.named(&volume.name).is_some() {
+                    if !volumes.admits(&volume, &root) || volumes.named(&volume.name).is_some() {
                         return None;
                     }
                     match volume.keeps {
@@ -523,8 +525,7 @@ impl Recovery {
                         }
                         None => {}
                     }
-                    pool.durable.volumes_mut().insert(volume, root);
-                    pool.durable.volumes_mut().set_leaves(leaf + 1);
+                    pool.durable.volumes_mut().load(volume, root, leaf);
                 }
             }
             TreeId::Discards => {

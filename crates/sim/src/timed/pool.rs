@@ -49,7 +49,7 @@ impl Table {
             Table::SpaceMap => geometry.slots().div_ceil(4 * block),
             Table::Containers => u64::from(geometry.containers).div_ceil(block / CONTAINER_BYTES),
             Table::Summaries => geometry.slots().div_ceil(block / SUMMARY_BYTES),
-            Table::Volumes => (encode::MAX_VOLUMES as u64).div_ceil(block / VOLUME_BYTES),
+            Table::Volumes => mapped.div_ceil(block / VOLUME_BYTES),
             Table::MetaMap => geometry.meta_map_leaves(),
         }
     }

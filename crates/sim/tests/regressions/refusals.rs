@@ -52,7 +52,7 @@ fn commands_that_cannot_be_done_say_why() {
 #[test]
 fn a_pool_has_space_for_1024_volumes() {
     let mut config = Config::small(1);
-    config.parameters.geometry.metadata_blocks = 1024;
+    config.parameters.geometry.metadata_blocks = 4096;
     config.limits.pages = 512;
     let mut bench = Bench::new(config, 64);
     let size = bench.geometry().block();

@@ -1,7 +1,8 @@
 //! Versions of the format, and attacks by clients that know the format.
 
-use engine::superblock::{OLDEST_VERSION, VERSION};
-use engine::{Geometry, OpenError, Parameters, Superblock};
+use engine::encode::{VOLUME_BYTES, checksum};
+use engine::superblock::{OLDEST_VERSION, TreeId, VERSION};
+use engine::{Command, Geometry, OpenError, Parameters, Superblock, TableForm};
 use sim::content::{Content, digest};
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -89,6 +90,108 @@ fn an_interrupted_opening_of_a_pool_of_version_2_can_be_repeated() {
             bench.audit();
         }
     }
+}
+
+/// Makes a pool with two volumes whose table is packed, as programs of before tables by number left it. It was closed.
+fn pool_with_packed_table() -> Bench {
+    let mut bench = Bench::new(Config::small(1), 64);
+    let geometry = bench.geometry();
+    bench.command(Command::CreateVolume { name: "second", size: 8 * geometry.block(), policy: None });
+    bench.write(3, &[5, 6, 7]);
+    bench.settle();
+    bench.command(Command::Close);
+    let found = superblocks_on(&bench.world.disk, geometry);
+    let mut newest = found.iter().map(|(_, found)| *found).max_by_key(|found| found.epoch).expect("it was closed");
+    let root = &mut newest.roots[TreeId::Volumes as usize];
+    assert_eq!((newest.table_form, root.height), (TableForm::ByNumber, 0));
+    let place = geometry.metadata_start() + u64::from(root.pointer.location) - 1;
+    let mut page = bench.world.disk.read(place).to_bytes(geometry.block_size).to_vec();
+    let (long, short) = (VOLUME_BYTES as usize, TableForm::Packed.entry_bytes() as usize);
+    page.copy_within(long..long + short, short);
+    page[2 * short..].fill(0);
+    root.pointer.checksum = checksum(bench.config.parameters.seed(), &page);
+    newest.table_form = TableForm::Packed;
+    bench.world.disk.put(place, Content::Metadata(page.into()));
+    for (block, superblock) in found {
+        let mut bytes = vec![0; geometry.block_size as usize];
+        if superblock.epoch == newest.epoch {
+            newest.encode(&mut bytes);
+        }
+        bench.world.disk.put(block, Content::Metadata(bytes.into()));
+    }
+    bench
+}
+
+fn table_form(bench: &Bench) -> TableForm {
+    let found = superblocks_on(&bench.world.disk, bench.geometry()).into_iter().map(|(_, found)| found);
+    found.max_by_key(|found| found.epoch).expect("there is one").table_form
+}
+
+fn create_third(bench: &mut Bench) -> u64 {
+    let size = 8 * bench.geometry().block();
+    bench.begin_command(Command::CreateVolume { name: "third", size, policy: None })
+}
+
+fn assert_has_volumes(bench: &Bench, names: &[&str]) {
+    let found: Vec<(u16, &str)> = bench.world.engine.volumes().map(|volume| (volume.id.0, &volume.name[..])).collect();
+    let wanted: Vec<(u16, &str)> = (1..).zip(names.iter().copied()).collect();
+    assert_eq!(found, wanted);
+}
+
+/// Checks that the pool stays readable for older programs until it gets what these cannot read.
+#[test]
+fn a_packed_table_stays_packed_until_a_volume_is_created() {
+    let mut bench = pool_with_packed_table();
+    bench.crash(Cut::Lost).expect("it opens");
+    assert_has_volumes(&bench, &["disk", "second"]);
+    bench.write(40, &[9]);
+    bench.audit();
+    bench.reopen();
+    assert_eq!(table_form(&bench), TableForm::Packed);
+    bench.assert_holds(4, 6);
+    bench.assert_holds(40, 9);
+    let command = create_third(&mut bench);
+    bench.await_command(command);
+    assert_eq!(table_form(&bench), TableForm::ByNumber);
+    bench.audit();
+    bench.crash(Cut::Lost).expect("it opens");
+    assert_has_volumes(&bench, &["disk", "second", "third"]);
+    bench.assert_holds(4, 6);
+    bench.assert_holds(40, 9);
+    bench.audit();
+}
+
+/// A crash anywhere in the checkpoint that changes the form leaves a table of one form or the other, and the superblock says which.
+#[test]
+fn an_interrupted_change_of_the_table_leaves_one_form_or_the_other() {
+    let (mut packed, mut by_number) = (0, 0);
+    for steps in 0..60 {
+        for cut in Cut::ALL {
+            let mut bench = pool_with_packed_table();
+            bench.crash(Cut::Lost).expect("it opens");
+            bench.write(40, &[9]);
+            bench.settle();
+            create_third(&mut bench);
+            for _ in 0..steps {
+                bench.step_once();
+            }
+            bench.crash(cut).expect("it opens");
+            match table_form(&bench) {
+                TableForm::Packed => {
+                    packed += 1;
+                    assert_has_volumes(&bench, &["disk", "second"]);
+                }
+                TableForm::ByNumber => {
+                    by_number += 1;
+                    assert_has_volumes(&bench, &["disk", "second", "third"]);
+                }
+            }
+            bench.assert_holds(4, 6);
+            bench.assert_holds(40, 9);
+            bench.audit();
+        }
+    }
+    assert!(packed > 0 && by_number > 0, "{packed} crashes before, {by_number} behind the change");
 }
 
 /// The seed of checksums followed from the pool's id, which is no secret. A client wrote blocks that look like records of a later time. Small durable

@@ -40,6 +40,45 @@ fn listed(bench: &Bench) -> Vec<(String, u64)> {
     bench.world.engine.volumes().map(|volume| (volume.name.clone(), volume.size / block)).collect()
 }
 
+/// Makes a pool of `count` volumes with a block in the first one. Everything is merged.
+fn with_volumes(count: usize) -> Bench {
+    let mut config = Config::small(1);
+    config.parameters.geometry.metadata_blocks = 8192;
+    let mut bench = Bench::new(config, 64);
+    let names: Vec<String> = (1..count).map(|at| format!("volume-{at}")).collect();
+    let size = 64 * bench.geometry().block();
+    for names in names.chunks(8) {
+        let mut commands = Vec::new();
+        for name in names {
+            commands.push(bench.begin_command(Command::CreateVolume { name, size, policy: None }));
+        }
+        commands.into_iter().for_each(|command| bench.await_command(command));
+    }
+    assert_eq!(bench.world.engine.volumes().count(), count);
+    bench.write(0, &[1]);
+    bench.settle();
+    bench
+}
+
+/// Checks that volumes which nothing touches cost a checkpoint no step and no page: it had a step for each, and wrote the whole table.
+#[test]
+fn a_checkpoint_costs_the_same_beside_10_and_1000_volumes() {
+    let cost = |count| {
+        let mut bench = with_volumes(count);
+        let before = bench.world.engine.counters();
+        bench.write(0, &[2]);
+        bench.settle();
+        let after = bench.world.engine.counters();
+        bench.audit();
+        assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
+        (after.checkpoint_steps - before.checkpoint_steps, after.pages_written - before.pages_written)
+    };
+    let ((few_steps, few), (many_steps, many)) = (cost(10), cost(1000));
+    // The table with 500 leaves in place of 5 is one level higher, and one more leaf of the map of metadata blocks may be in use.
+    assert!(many.maps == few.maps && many.others <= few.others + 2, "{few:?} with 10, {many:?} with 1000");
+    assert!((few_steps..few_steps + 4).contains(&many_steps), "{few_steps} steps with 10, {many_steps} with 1000");
+}
+
 #[test]
 fn a_name_is_never_that_of_two_volumes_though_the_deletion_of_the_first_is_lost() {
     let (mut bench, checkpoint) = with_a_checkpoint();

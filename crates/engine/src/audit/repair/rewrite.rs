@@ -14,7 +14,6 @@ use crate::format::layout::CONTAINER_BYTES;
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::height_for;
 use crate::format::superblock::{Pointer, Root, Superblock, TreeId};
-use crate::format::volume::{self, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::fill_lost;
 use crate::pool::tables::table_name;
@@ -396,24 +395,19 @@ impl Planner<'_, '_> {
     }
 
     fn rewrite_volumes(&mut self) {
-        let block = self.geometry().block() as usize;
-        let mut leaf = Vec::new();
-        for at in 0..self.engine.pool.durable.volumes().len() {
-            let mapped = self.mapped[at];
-            let root = self.engine.pool.durable.volumes().map(at);
-            if self.engine.pool.durable.volumes()[at].deleted.is_some() {
-                continue;
+        let volumes = self.engine.pool.durable.volumes_mut();
+        for at in (0..volumes.len()).rev() {
+            if volumes[at].deleted.is_none() {
+                volumes.recount(at, self.mapped[at]);
+            } else {
+                volumes.set_map(at, Root::default());
+                volumes.remove(at);
             }
-            self.engine.pool.durable.volumes_mut().recount(at, mapped);
-            let volume = &self.engine.pool.durable.volumes()[at];
-            let start = leaf.len();
-            leaf.resize(start + VOLUME_BYTES as usize, 0);
-            volume::encode(volume, root, &mut leaf[start..]);
         }
-        self.rewrite_table(TreeId::Volumes, &|_, _, _| true, &mut |_, number, _| {
-            let start = (number as usize * block).min(leaf.len());
-            let mut page = leaf[start..(start + block).min(leaf.len())].to_vec();
-            page.resize(block, 0);
+        let block = self.geometry().block() as usize;
+        self.rewrite_table(TreeId::Volumes, &|_, _, _| true, &mut |planner, number, _| {
+            let mut page = vec![0; block];
+            planner.engine.pool.durable.volumes().write_leaf(number, 0, &mut page);
             Some(page)
         });
     }

@@ -12,7 +12,7 @@ use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::{self, MAX_BLOCKS, NAME_BYTES, VOLUME_BYTES, Volume};
+use crate::format::volume::{self, MAX_BLOCKS, NAME_BYTES, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::tables::table_name;
 
@@ -107,7 +107,7 @@ impl Planner<'_, '_> {
                 }
                 self.problem(format!("{}: {why}", table_name(tree)));
                 if tree == TreeId::Volumes {
-                    let per_leaf = self.geometry().block() / VOLUME_BYTES;
+                    let per_leaf = self.engine.pool.durable.volumes().form().per_leaf(self.geometry().block());
                     self.problem(format!(
                         "the entries of up to {} volumes were in it: these volumes are lost",
                         (end - first) * per_leaf
@@ -126,12 +126,16 @@ impl Planner<'_, '_> {
 
     /// Reads the volume table, as far as that is possible.
     pub(super) fn read_volumes(&mut self) {
-        self.visit_table(TreeId::Volumes, &mut |planner, _, page| {
-            for bytes in page.chunks_exact(VOLUME_BYTES as usize) {
-                let last = planner.engine.pool.durable.volumes().last().map_or(0, |last| last.id.0);
+        let (form, block) = (self.engine.pool.durable.volumes().form(), self.geometry().block());
+        self.visit_table(TreeId::Volumes, &mut |planner, leaf, page| {
+            for (at, bytes) in page.chunks_exact(form.entry_bytes() as usize).enumerate() {
+                let volumes = planner.engine.pool.durable.volumes();
+                let is_here = |volume: &Volume| form.is_place_of(volume.id, leaf, at as u64, block);
                 match volume::decode(bytes) {
                     Ok(None) => {}
-                    Ok(Some((volume, root))) if volume.id.0 > last => planner.insert_volume(volume, root),
+                    Ok(Some((volume, root))) if is_here(&volume) && volumes.admits(&volume, &root) => {
+                        planner.insert_volume(volume, root, leaf);
+                    }
                     _ => planner.problem(String::from("the volume table: an entry makes no sense, its volume is lost")),
                 }
             }
@@ -139,10 +143,10 @@ impl Planner<'_, '_> {
     }
 
     /// Inserts a volume of the table; where another one has its name, under a name with its number.
-    fn insert_volume(&mut self, volume: Volume, root: Root) {
+    fn insert_volume(&mut self, volume: Volume, root: Root, leaf: u64) {
         let is_free = |planner: &Planner, name: &str| planner.engine.pool.durable.volumes().named(name).is_none();
         if is_free(self, &volume.name) {
-            self.engine.pool.durable.volumes_mut().insert(volume, root);
+            self.engine.pool.durable.volumes_mut().load(volume, root, leaf);
             return;
         }
         let (number, taken) = (format!(".{}", volume.id.0), volume.name.clone());
@@ -151,7 +155,7 @@ impl Planner<'_, '_> {
             self.problem(format!("the volume table: a second volume has the name {taken}, it is lost"));
         } else {
             self.problem(format!("the volume table: a second volume has the name {taken}, it gets the name {name}"));
-            self.engine.pool.durable.volumes_mut().insert(Volume { name, ..volume }, root);
+            self.engine.pool.durable.volumes_mut().load(Volume { name, ..volume }, root, leaf);
         }
     }
 

@@ -2,14 +2,13 @@
 //! change that it would make again.
 
 use super::{Checkpoint, CheckpointStage, Progress, TABLES};
-use crate::api::PageId;
+use crate::api::{PageId, VolumeId};
 use crate::block_map::discards::{DISCARD_BYTES, Discard};
 use crate::block_map::map_buffer::Leaf;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::{self, VOLUME_BYTES};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
@@ -68,9 +67,25 @@ impl Checkpoint {
         before
     }
 
+    /// Returns the first volume with changes that are still to be merged.
+    fn next_volume(&self) -> Option<VolumeId> {
+        let clear = self.clears.get(self.clear_at).map(|&(first, _)| Key(first));
+        let point = self.points.get(self.point_at).map(|&(key, _)| key);
+        let leaf = self.leaves.get(self.next_leaf).map(|leaf| leaf.first);
+        [clear, point, leaf].into_iter().flatten().min().map(Key::volume)
+    }
+
+    /// Merges a part of the changes of one volume after the other. Volumes without changes take no step.
     pub(super) fn merge_maps(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        let Some(volume) = pool.durable.volumes().get(self.shared.volume_at) else { return Ok(Progress::Next) };
-        let id = volume.id;
+        let id = match self.merging {
+            Some(id) => id,
+            None => {
+                let Some(id) = self.next_volume() else { return Ok(Progress::Next) };
+                // A journal that names a volume that is not there is not replayed.
+                self.shared.volume_at = pool.durable.volumes().find(id).ok_or(Stop::Contradiction)?;
+                *self.merging.insert(id)
+            }
+        };
         let end = u64::from(id.0) + 1;
         let in_volume = |key: u64| key >> LBA_BITS < end;
         if let Some(&(first, stop)) = self.clears.get(self.clear_at)
@@ -83,7 +98,7 @@ impl Checkpoint {
             self.load_maps_ahead(pool);
             self.merge_leaf(pool)?;
         } else {
-            let deleted = volume.deleted.is_some_and(|sequence| sequence <= self.upto);
+            let deleted = pool.durable.volumes()[self.shared.volume_at].deleted.is_some_and(|at| at <= self.upto);
             if let Some(root) = self.finish_writer(pool)? {
                 pool.durable.volumes_mut().set_map(self.shared.volume_at, root);
             }
@@ -94,9 +109,8 @@ impl Checkpoint {
                 }
                 let gone = pool.durable.volumes_mut().remove(self.shared.volume_at);
                 pool.orphan(&gone);
-            } else {
-                self.shared.volume_at += 1;
             }
+            self.merging = None;
         }
         Ok(Progress::More)
     }
@@ -437,8 +451,8 @@ impl Checkpoint {
                     pool.durable.discards_mut().set_leaves(leaves);
                 }
                 TreeId::Volumes => {
-                    let leaves = volume_table_leaves(pool);
-                    pool.durable.volumes_mut().set_leaves(leaves);
+                    let done = pool.checkpoint.done();
+                    pool.durable.volumes_mut().end_write(done);
                 }
                 _ => {}
             }
@@ -458,19 +472,12 @@ fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
     match table {
         TreeId::Containers => pool.durable.space().next_dirty_container_leaf(from),
         TreeId::MetaMap => pool.metadata.allocator().next_dirty_leaf(from),
-        TreeId::Volumes => (from < volume_table_leaves(pool).max(pool.durable.volumes().leaves())).then_some(from),
+        TreeId::Volumes => pool.durable.volumes().next_dirty_leaf(from, pool.checkpoint.done()),
         TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discards().leaves())).then_some(from),
         TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {
             unreachable!("merged, not written from memory")
         }
     }
-}
-
-/// Returns the number of leaves that the volumes of the checkpoint in progress fill.
-fn volume_table_leaves(pool: &Pool) -> u64 {
-    let volumes =
-        pool.durable.volumes().iter().filter(|volume| volume.since <= pool.checkpoint.done() + 1).count() as u64;
-    volumes.div_ceil(pool.metadata.geometry().block() / VOLUME_BYTES)
 }
 
 /// Returns the number of leaves that the discard list fills.
@@ -485,15 +492,7 @@ fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
         TreeId::MetaMap => metadata.write_allocator_leaf(leaf, page),
         TreeId::Volumes => {
             let bytes = metadata.pages_mut().bytes_mut(page);
-            bytes.fill(0);
-            let per_leaf = bytes.len() / VOLUME_BYTES as usize;
-            // Volumes created after the checkpoint began are not part of it: the table does not change.
-            let known = pool.durable.volumes().with_maps();
-            let known = known.filter(|(volume, _)| volume.since <= pool.checkpoint.done() + 1);
-            let here = known.skip(leaf as usize * per_leaf);
-            for (out, (volume, &root)) in bytes.chunks_exact_mut(VOLUME_BYTES as usize).zip(here) {
-                volume::encode(volume, root, out);
-            }
+            pool.durable.volumes().write_leaf(leaf, pool.checkpoint.done(), bytes);
         }
         TreeId::Discards => {
             let bytes = metadata.pages_mut().bytes_mut(page);

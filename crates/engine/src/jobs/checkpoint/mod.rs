@@ -118,6 +118,8 @@ pub(crate) struct Checkpoint {
     points: Vec<(Key, Entry)>,
     /// Number of entries of a table of the frozen delta that have been collected.
     collected: usize,
+    /// Volume whose map is being merged; `None`: the next one is to be found.
+    merging: Option<VolumeId>,
     clear_at: usize,
     point_at: usize,
     /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
@@ -361,6 +363,7 @@ impl Jobs {
                 clears: pool.durable.frozen().clears().iter().map(|(&start, &end)| (start, end)).collect(),
                 points: Vec::with_capacity(pool.durable.frozen().points().len()),
                 collected: 0,
+                merging: None,
                 clear_at: 0,
                 point_at: 0,
                 kept: 0,
@@ -570,6 +573,7 @@ impl Jobs {
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
                 .max(pool.durable.superblock().next_volume),
+            table_form: pool.durable.volumes().form(),
             scrub: self.scrub.record(),
             dedup: self.dedup().record(),
             disk_index: pool.hints.disk_index.record(),
