@@ -2,7 +2,7 @@
 
 use crate::api::*;
 use crate::engine::Engine;
-use crate::format::volume::Volume;
+use crate::format::volume::{HIDDEN_NAMES, Volume};
 use crate::icache::rule::PartitionChange;
 use crate::jobs::cache_partition::CacheStatus;
 use crate::jobs::index_prefetch::IndexPrefetchCounts;
@@ -109,6 +109,12 @@ impl Engine {
     pub fn volumes_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
         let named = self.pool.durable.volumes().named_after(name);
         named.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+    }
+
+    /// Returns the number of volumes that users have made, with those whose creation is not complete.
+    pub fn volume_count(&self) -> usize {
+        let volumes = self.pool.durable.volumes();
+        volumes.names() - HIDDEN_NAMES.iter().filter(|name| volumes.named(name).is_some()).count()
     }
 
     /// Returns the policy in force for a volume: its own or the pool's.

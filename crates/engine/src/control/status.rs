@@ -190,12 +190,17 @@ impl Engine {
                 self.jobs.pass_delay(self.pool.properties.throttle()),
                 self.requests.active(),
             ),
-            mode: match self.pool.state.phase() {
-                Phase::Recovering | Phase::Dead => Mode::Recovering,
-                _ if self.pool.state.read_only() || self.pool.state.reads_only() => Mode::ReadOnly,
-                _ => Mode::Normal,
-            },
+            mode: self.mode(),
             failure: self.pool.state.failure(),
+        }
+    }
+
+    /// Returns the mode of the pool: whether it serves, and whether it takes writes.
+    pub fn mode(&self) -> Mode {
+        match self.pool.state.phase() {
+            Phase::Recovering | Phase::Dead => Mode::Recovering,
+            _ if self.pool.state.read_only() || self.pool.state.reads_only() => Mode::ReadOnly,
+            _ => Mode::Normal,
         }
     }
 

@@ -242,6 +242,11 @@ impl VolumeTable {
         names.filter_map(|(_, &id)| Some(&self.volumes[self.find(id)?]))
     }
 
+    /// Returns the number of volumes that are not deleted, hidden ones included.
+    pub(crate) fn names(&self) -> usize {
+        self.names.len()
+    }
+
     /// Returns one volume of each group with equal settings, of those that are not deleted.
     pub(crate) fn with_different_settings(&self) -> impl Iterator<Item = &Volume> {
         let first = |group: &BTreeSet<VolumeId>| group.first().copied();

@@ -253,6 +253,13 @@ impl Run {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
             }
         }
+        let engine = &self.world.engine;
+        let mut by_name: Vec<_> = engine.volumes().collect();
+        by_name.sort_unstable_by_key(|volume| &volume.name);
+        let behind = |at: usize| engine.volumes_after(Some(&by_name[at].name)).eq(by_name[at + 1..].iter().copied());
+        if engine.volume_count() != by_name.len() || !(0..by_name.len()).all(behind) {
+            return wrong("the volumes in order of names are others than those in order of numbers");
+        }
         Ok(())
     }
 
