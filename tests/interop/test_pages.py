@@ -30,6 +30,7 @@ LIMITS = [
     ("internals/client-limits", "| {} of the {} places for TLS |", [(TLS, "HANDSHAKES_MAX", 1), (TLS, "CLIENTS_MAX", 1)]),
     ("internals/client-limits", "| options in a handshake | {}, and {} for each volume", [(NBD + "handshake.rs", "MAXIMUM_OPTIONS", 1), (NBD + "handshake.rs", "MAXIMUM_OPTIONS_PER_EXPORT", 1)]),
     ("internals/client-limits", "| data of an option | {} KiB |", [(NBD + "handshake.rs", "MAXIMUM_OPTION_BYTES", 1024)]),
+    ("internals/client-limits", "| the list of exports (`test_volumes.py`) | {} KiB at a time", [(NBD + "handshake.rs", "MAXIMUM_LIST_PART_BYTES", 1024)]),
     ("internals/client-limits", "| names | {} bytes, UTF-8 |", [(NBD + "wire.rs", "MAXIMUM_STRING_BYTES", 1)]),
     ("internals/client-limits", "| metadata queries in an option | {} |", [(NBD + "options.rs", "MAXIMUM_META_QUERIES", 1)]),
     ("internals/client-limits", "| payload of a request | {} MiB | EINVAL; a WRITE that claims more than {} MiB", [(NBD + "wire.rs", "MAXIMUM_PAYLOAD_BYTES", MIB), (NBD + "transmission.rs", "MAXIMUM_SWALLOWED_BYTES", MIB)]),

@@ -1,4 +1,4 @@
-//! Exports: volumes that a client selects by name.
+//! Exports: volumes that a client selects by name. [`Exports`] is the handshake's view of them.
 //!
 //! Invariant of [`ExportInfo`], held by its constructor: the name and the description are strings that the protocol allows. The size fits in a signed
 //! 64-bit integer, because clients keep it in one (CVE-2023-5215).
@@ -118,11 +118,32 @@ impl ExportInfo {
     }
 }
 
-/// Returns the position in `exports` of the export that a client means by `name`; the empty name means the default one.
-pub(crate) fn find_export(exports: &[ExportInfo], name: &str) -> Option<usize> {
-    if name.is_empty() {
-        exports.iter().position(|export| export.is_default)
-    } else {
-        exports.iter().position(|export| export.name == name)
+/// The exports that a client can select now. They may change between two calls of [`Session::receive`](crate::Session::receive).
+pub trait Exports {
+    /// Returns the export of this name; the empty name selects the default export, if there is one.
+    fn find(&self, name: &str) -> Option<ExportInfo>;
+
+    /// Returns the number of exports.
+    fn count(&self) -> usize;
+
+    /// Returns the names of the exports that follow `name` in the order of bytes, ascending; all of them behind the empty name. Each is one that
+    /// [`ExportInfo::new`] takes.
+    fn names_after<'a>(&'a self, name: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a>;
+}
+
+impl Exports for Vec<ExportInfo> {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let selects = |export: &&ExportInfo| if name.is_empty() { export.is_default } else { export.name == name };
+        self.iter().find(selects).cloned()
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn names_after<'a>(&'a self, name: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+        let mut names: Vec<&str> = self.iter().map(ExportInfo::name).filter(|&other| other > name).collect();
+        names.sort_unstable();
+        Box::new(names.into_iter())
     }
 }

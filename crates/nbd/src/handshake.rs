@@ -3,18 +3,19 @@
 //!
 //! Owns the bytes of the option being received and the results of the options so far.
 //!
-//! States, in order: client flags; then, per option, its header and its data; then an end state: established, disconnected or violated. One call
-//! handles at most one option. So the output of a call is bounded by the answer to one option, and the caller can stop feeding while the client takes
-//! no replies.
+//! States, in order: client flags; then, per option, its header and its data, and for LIST the parts of the list; then an end state: established,
+//! disconnected or violated. One call handles at most one option, or one part of a list. So the output of a call is bounded, and the caller can stop
+//! feeding while the client takes no replies.
 //!
 //! Invariants:
 //! - an option longer than [`MAXIMUM_OPTION_BYTES`] ends the session unread: it is never drained (CVE-2017-15119) and
 //!   memory for an option is bounded by that limit and by the number of bytes received;
 //! - every option but `EXPORT_NAME` is answered, after all its data was taken, so the stream stays in step;
-//! - a selection of metadata contexts, failed or not, replaces the one before.
+//! - a selection of metadata contexts, failed or not, replaces the one before;
+//! - an option looks up one export at most. A list continues behind a name, so exports that come or go between two parts do no harm.
 
-use crate::export::{ExportInfo, find_export};
-use crate::options::{MetaQuery, Rejection, decode_export_query, decode_meta_query, decode_string};
+use crate::export::{ExportInfo, Exports};
+use crate::options::{ExportQuery, MetaQuery, Rejection, decode_export_query, decode_meta_query, decode_string};
 use crate::wire::*;
 use crate::{Tls, Violation};
 
@@ -24,35 +25,45 @@ pub const MAXIMUM_OPTION_BYTES: u32 = 64 << 10;
 pub const MAXIMUM_OPTIONS: u32 = 256;
 /// Number of further options for each export: `qemu-nbd --list` asks three times about each, `nbdinfo --list` twice.
 pub const MAXIMUM_OPTIONS_PER_EXPORT: u32 = 4;
+/// Maximum number of bytes in one part of the list of exports.
+pub const MAXIMUM_LIST_PART_BYTES: usize = 64 << 10;
 
 /// Export and options that a handshake has agreed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
-    /// Position in the list of exports of this call.
-    pub export: usize,
+    pub export: ExportInfo,
     pub structured_replies: bool,
     /// `base:allocation` was selected for this very export.
     pub allocation_context: bool,
 }
 
 /// Result of feeding the handshake with input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// More input is needed: feed the rest, or receive.
     Proceed,
+    /// A part of a list was appended, and others follow.
+    ListPart,
     Established(Agreement),
     StartTls,
-    /// Position in the list of exports of this call.
-    ExportRefused(usize),
+    /// The reason.
+    ExportRefused(String),
     Disconnect,
     Violated(Violation),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     ClientFlags,
     OptionHeader,
-    OptionData { option: u32, data_bytes: usize },
+    OptionData {
+        option: u32,
+        data_bytes: usize,
+    },
+    /// The answer to LIST continues behind this name.
+    List {
+        after: String,
+    },
 }
 
 /// A handshake in progress.
@@ -88,11 +99,11 @@ impl Handshake {
         }
     }
 
-    /// Takes bytes up to the end of at most one option and returns their number.
+    /// Takes bytes up to the end of at most one option and returns their number; none while a list continues.
     pub(crate) fn receive(
         &mut self,
         input: &[u8],
-        exports: &[ExportInfo],
+        exports: &dyn Exports,
         shutting_down: bool,
         output: &mut Vec<u8>,
     ) -> (usize, Outcome) {
@@ -102,6 +113,7 @@ impl Handshake {
                 Stage::ClientFlags => CLIENT_FLAGS_BYTES,
                 Stage::OptionHeader => OPTION_HEADER_BYTES,
                 Stage::OptionData { data_bytes, .. } => data_bytes,
+                Stage::List { .. } => 0,
             };
             let rest = &input[consumed..];
             let taken = rest.len().min(wanted - self.received.len());
@@ -125,16 +137,21 @@ impl Handshake {
     fn complete_stage(
         &mut self,
         received: &[u8],
-        exports: &[ExportInfo],
+        exports: &dyn Exports,
         shutting_down: bool,
         output: &mut Vec<u8>,
     ) -> Option<Outcome> {
         let result = match self.stage {
             Stage::ClientFlags => self.take_client_flags(received),
-            Stage::OptionHeader => self.take_option_header(received, exports.len()),
+            Stage::OptionHeader => self.take_option_header(received, exports.count()),
             Stage::OptionData { option, .. } => {
                 self.stage = Stage::OptionHeader;
                 return Some(self.answer(option, received, exports, shutting_down, output));
+            }
+            Stage::List { ref mut after } => {
+                let after = std::mem::take(after);
+                self.stage = Stage::OptionHeader;
+                return Some(self.answer_list(&after, exports, shutting_down, output));
             }
         };
         result.err().map(Outcome::Violated)
@@ -180,7 +197,7 @@ impl Handshake {
         &mut self,
         option: u32,
         data: &[u8],
-        exports: &[ExportInfo],
+        exports: &dyn Exports,
         shutting_down: bool,
         output: &mut Vec<u8>,
     ) -> Outcome {
@@ -195,9 +212,7 @@ impl Handshake {
             OPTION_EXPORT_NAME if self.tls == Tls::Required => return Outcome::Violated(Violation::TlsRequired),
             OPTION_EXPORT_NAME if shutting_down => return Outcome::Violated(Violation::ExportRefused),
             OPTION_EXPORT_NAME => return self.answer_export_name(data, exports, output),
-            _ if shutting_down => {
-                Err(Rejection { reply: OptionReply::Shutdown, message: "the server is shutting down" })
-            }
+            _ if shutting_down => Err(Rejection::SHUTDOWN),
             _ if !self.fixed_newstyle => Err(Rejection::invalid("the client did not ask for fixed newstyle")),
             OPTION_STARTTLS => match self.answer_start_tls(data) {
                 Ok(()) => {
@@ -209,22 +224,14 @@ impl Handshake {
             _ if self.tls == Tls::Required => {
                 Err(Rejection { reply: OptionReply::TlsRequired, message: "this server requires TLS" })
             }
-            OPTION_LIST => answer_list(data, exports, output),
+            OPTION_LIST if !data.is_empty() => Err(Rejection::invalid("the option carries no data")),
+            OPTION_LIST => return self.answer_list("", exports, shutting_down, output),
             OPTION_STRUCTURED_REPLY => self.answer_structured_reply(data),
-            OPTION_INFO => self.answer_info(option, data, exports, output).map(|_| ()),
-            OPTION_GO => {
-                if let Some((export, reason)) = refusal(data, exports) {
-                    put_refusal(output, option, OptionReply::Policy, reason);
-                    return Outcome::ExportRefused(export);
-                }
-                match self.answer_info(option, data, exports, output) {
-                    Ok(export) => {
-                        put_option_reply(output, option, OptionReply::Ack, 0);
-                        return self.establish(export, exports);
-                    }
-                    Err(rejection) => Err(rejection),
-                }
-            }
+            OPTION_INFO => self.answer_info(data, exports, output),
+            OPTION_GO => match self.answer_go(data, exports, output) {
+                Ok(outcome) => return outcome,
+                Err(rejection) => Err(rejection),
+            },
             OPTION_LIST_META_CONTEXT => self.answer_list_meta_context(data, exports, output),
             OPTION_SET_META_CONTEXT => self.answer_set_meta_context(data, exports, output),
             _ => Err(Rejection { reply: OptionReply::Unsupported, message: "the option is not supported" }),
@@ -236,26 +243,50 @@ impl Handshake {
         Outcome::Proceed
     }
 
-    fn establish(&self, export: usize, exports: &[ExportInfo]) -> Outcome {
+    fn establish(&self, export: ExportInfo) -> Outcome {
         Outcome::Established(Agreement {
-            export,
             structured_replies: self.structured_replies,
-            allocation_context: self.allocation_export.as_deref() == Some(exports[export].name()),
+            allocation_context: self.allocation_export.as_deref() == Some(export.name()),
+            export,
         })
     }
 
     /// Answers `NBD_OPT_EXPORT_NAME` (1), whose data is the name. A refusal can only end the session.
-    fn answer_export_name(&self, data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Outcome {
-        let export = decode_string(data).ok().and_then(|name| find_export(exports, name));
-        let Some(export) = export.filter(|&export| exports[export].refusal().is_none()) else {
+    fn answer_export_name(&self, data: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Outcome {
+        let export = decode_string(data).ok().and_then(|name| exports.find(name));
+        let Some(export) = export.filter(|export| export.refusal().is_none()) else {
             return Outcome::Violated(Violation::ExportRefused);
         };
-        put_u64(output, exports[export].size_bytes());
-        put_u16(output, self.transmission_flags(&exports[export]));
+        put_u64(output, export.size_bytes());
+        put_u16(output, self.transmission_flags(&export));
         if !self.no_zeroes {
             output.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
-        self.establish(export, exports)
+        self.establish(export)
+    }
+
+    /// Answers `NBD_OPT_LIST` (3) with the next part of the list, whose names follow `after`. The last part ends with the final reply.
+    fn answer_list(
+        &mut self,
+        after: &str,
+        exports: &dyn Exports,
+        shutting_down: bool,
+        output: &mut Vec<u8>,
+    ) -> Outcome {
+        if shutting_down {
+            put_rejection(output, OPTION_LIST, Rejection::SHUTDOWN);
+            return Outcome::Proceed;
+        }
+        match put_names(after, exports, output) {
+            Some(after) => {
+                self.stage = Stage::List { after };
+                Outcome::ListPart
+            }
+            None => {
+                put_option_reply(output, OPTION_LIST, OptionReply::Ack, 0);
+                Outcome::Proceed
+            }
+        }
     }
 
     /// Answers `NBD_OPT_STARTTLS` (5). Options negotiated before, in the clear, do not count afterwards.
@@ -288,17 +319,29 @@ impl Handshake {
         Ok(())
     }
 
-    /// Answers `NBD_OPT_INFO` (6) and `NBD_OPT_GO` (7), up to the final reply; returns the export's position.
-    fn answer_info(
-        &self,
-        option: u32,
-        data: &[u8],
-        exports: &[ExportInfo],
-        output: &mut Vec<u8>,
-    ) -> Result<usize, Rejection> {
+    /// Answers `NBD_OPT_INFO` (6), up to the final reply.
+    fn answer_info(&self, data: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Result<(), Rejection> {
         let query = decode_export_query(data)?;
-        let position = find_export(exports, query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
-        let export = &exports[position];
+        let export = exports.find(query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
+        self.put_information(OPTION_INFO, &query, &export, output);
+        Ok(())
+    }
+
+    /// Answers `NBD_OPT_GO` (7), with the final reply unless the option is rejected.
+    fn answer_go(&self, data: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Result<Outcome, Rejection> {
+        let query = decode_export_query(data)?;
+        let export = exports.find(query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
+        if let Some(reason) = export.refusal() {
+            put_refusal(output, OPTION_GO, OptionReply::Policy, reason);
+            return Ok(Outcome::ExportRefused(reason.to_owned()));
+        }
+        self.put_information(OPTION_GO, &query, &export, output);
+        put_option_reply(output, OPTION_GO, OptionReply::Ack, 0);
+        Ok(self.establish(export))
+    }
+
+    /// Writes the replies to `NBD_OPT_INFO` and `NBD_OPT_GO` that describe an export.
+    fn put_information(&self, option: u32, query: &ExportQuery<'_>, export: &ExportInfo, output: &mut Vec<u8>) {
         put_option_reply(output, option, OptionReply::Info, 12);
         put_u16(output, Information::Export as u16);
         put_u64(output, export.size_bytes());
@@ -316,14 +359,13 @@ impl Handshake {
             put_u32(output, PREFERRED_BLOCK_BYTES);
             put_u32(output, MAXIMUM_PAYLOAD_BYTES);
         }
-        Ok(position)
     }
 
     /// Answers `NBD_OPT_LIST_META_CONTEXT` (9), up to the final reply; `base:allocation` is the only context.
     fn answer_list_meta_context(
         &self,
         data: &[u8],
-        exports: &[ExportInfo],
+        exports: &dyn Exports,
         output: &mut Vec<u8>,
     ) -> Result<(), Rejection> {
         let (_, query) = self.meta_query(data, exports)?;
@@ -337,7 +379,7 @@ impl Handshake {
     fn answer_set_meta_context(
         &mut self,
         data: &[u8],
-        exports: &[ExportInfo],
+        exports: &dyn Exports,
         output: &mut Vec<u8>,
     ) -> Result<(), Rejection> {
         let (export, query) = self.meta_query(data, exports)?;
@@ -348,17 +390,17 @@ impl Handshake {
         Ok(())
     }
 
-    fn meta_query<'data, 'exports>(
+    fn meta_query<'data>(
         &self,
         data: &'data [u8],
-        exports: &'exports [ExportInfo],
-    ) -> Result<(&'exports ExportInfo, MetaQuery<'data>), Rejection> {
+        exports: &dyn Exports,
+    ) -> Result<(ExportInfo, MetaQuery<'data>), Rejection> {
         if !self.structured_replies {
             return Err(Rejection::invalid("structured replies come first"));
         }
         let query = decode_meta_query(data)?;
-        let position = find_export(exports, query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
-        Ok((&exports[position], query))
+        let export = exports.find(query.name).ok_or(Rejection::UNKNOWN_EXPORT)?;
+        Ok((export, query))
     }
 
     /// Returns the flags of "Transmission flags": only those that work on this export in this session.
@@ -377,18 +419,22 @@ impl Handshake {
     }
 }
 
-/// Answers `NBD_OPT_LIST` (3) with the names of all exports, up to the final reply.
-fn answer_list(data: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Result<(), Rejection> {
-    if !data.is_empty() {
-        return Err(Rejection::invalid("the option carries no data"));
-    }
-    for export in exports {
-        let name_bytes = string_bytes(export.name());
+/// Writes the names that follow `after` as replies to `NBD_OPT_LIST`, until only the final reply still fits into the part. Returns the last name
+/// if others follow it.
+fn put_names(after: &str, exports: &dyn Exports, output: &mut Vec<u8>) -> Option<String> {
+    let end = output.len() + MAXIMUM_LIST_PART_BYTES - OPTION_REPLY_HEADER_BYTES;
+    let mut last: Option<&str> = None;
+    for name in exports.names_after(after) {
+        let name_bytes = string_bytes(name);
+        if output.len() + OPTION_REPLY_HEADER_BYTES + 4 + name.len() > end {
+            return last.map(str::to_owned);
+        }
         put_option_reply(output, OPTION_LIST, OptionReply::Server, 4 + name_bytes);
         put_u32(output, name_bytes);
-        output.extend_from_slice(export.name().as_bytes());
+        output.extend_from_slice(name.as_bytes());
+        last = Some(name);
     }
-    Ok(())
+    None
 }
 
 fn put_information_text(output: &mut Vec<u8>, option: u32, information: Information, text: &str) {
@@ -411,12 +457,6 @@ fn put_rejection(output: &mut Vec<u8>, option: u32, rejection: Rejection) {
 fn put_refusal(output: &mut Vec<u8>, option: u32, reply: OptionReply, text: &str) {
     put_option_reply(output, option, reply, string_bytes(text));
     output.extend_from_slice(text.as_bytes());
-}
-
-/// Returns the position of the export that a client asks for and the reason for which it is not opened; `None` if it may be opened.
-fn refusal<'exports>(data: &[u8], exports: &'exports [ExportInfo]) -> Option<(usize, &'exports str)> {
-    let position = find_export(exports, decode_export_query(data).ok()?.name)?;
-    exports[position].refusal().map(|reason| (position, reason))
 }
 
 /// Returns the length of a string that the server sends; all of these are within the protocol's limit.

@@ -13,10 +13,10 @@
 //!
 //! Invariants:
 //! - bytes from the wire cause no panic and no allocation by a length they claim;
-//! - the output of one call is at most the answer to one option or request;
+//! - the output of one call is at most the answer to one option or request, or one part of the list of exports;
 //! - the division of the input into calls does not matter;
-//! - every byte given is consumed, with two exceptions: bytes behind a [`Step`] other than [`Step::Proceed`], and bytes behind one
-//!   option in the handshake. Feed these again;
+//! - every byte given is consumed, with three exceptions: bytes behind a [`Step`] other than [`Step::Proceed`], bytes behind one
+//!   option in the handshake, and all bytes while a list of exports continues. Feed these again;
 //! - the payload of a WRITE that [`Step::Request`] returned is not consumed: it belongs to the caller.
 //!
 //! Duties of the caller, since they need a clock or a socket: a deadline for the handshake, a limit on connections and on unsent bytes per connection
@@ -32,8 +32,8 @@ mod reply;
 mod transmission;
 pub mod wire;
 
-pub use export::{ExportInfo, InvalidExport};
-pub use handshake::{MAXIMUM_OPTION_BYTES, MAXIMUM_OPTIONS, MAXIMUM_OPTIONS_PER_EXPORT};
+pub use export::{ExportInfo, Exports, InvalidExport};
+pub use handshake::{MAXIMUM_LIST_PART_BYTES, MAXIMUM_OPTION_BYTES, MAXIMUM_OPTIONS, MAXIMUM_OPTIONS_PER_EXPORT};
 pub use options::MAXIMUM_META_QUERIES;
 pub use read_reply::{Failure, Part, ReadReply, Run};
 pub use reply::{Extent, ExtentState, MAXIMUM_EXTENTS, ReplyForm};
@@ -95,23 +95,25 @@ pub enum Tls {
 }
 
 /// Duty of the caller after a call of [`Session::receive`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the bytes appended to `output`. Then feed the rest of the input if there is any, else receive.
     Proceed,
     /// The client asked for TLS (`NBD_OPT_STARTTLS`) and got a positive reply: send the appended bytes in the clear, then encrypt. Throw away all
     /// bytes that came behind the option in the clear: another party on the network may have sent them.
     StartTls,
-    /// The handshake is complete: send the appended bytes and open this export. The number is its position in the `exports` of the same call. If it
-    /// cannot be opened, close the connection without sending.
+    /// A part of the list of exports was appended (`NBD_OPT_LIST`), at most [`MAXIMUM_LIST_PART_BYTES`]. When it has been sent, call again with the rest
+    /// of the input, even if that is empty: the next part follows.
+    ListPart,
+    /// The handshake is complete: send the appended bytes and open this export. If it cannot be opened, close the connection without sending.
     Established {
-        /// Position of the export.
-        export: usize,
+        /// Name of the export, also of the default one.
+        export: String,
     },
     /// The client asked for an export that is [refused](ExportInfo::refuse), and was told the reason. It may continue with other options.
     ExportRefused {
-        /// Position of the export in the `exports` of the same call.
-        export: usize,
+        /// The reason.
+        reason: String,
     },
     /// Serve this request and reply. First take its [payload](Request::payload_bytes) from the stream.
     Request(Request),
@@ -124,7 +126,7 @@ pub enum Step {
 }
 
 /// The result of [`Session::receive`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Progress {
     /// Number of input bytes that were consumed. The bytes behind them are fed again, or are payload.
@@ -156,13 +158,13 @@ impl Session {
 
     /// Takes received bytes, at most up to the end of one option or of one request header.
     ///
-    /// During the handshake `exports` lists the exports that can be selected now, and answers are appended to `output`. In the transmission phase
-    /// neither is used.
-    pub fn receive(&mut self, input: &[u8], exports: &[ExportInfo], output: &mut Vec<u8>) -> Progress {
+    /// During the handshake `exports` are those that can be selected now, and answers are appended to `output`. In the transmission phase neither is
+    /// used.
+    pub fn receive(&mut self, input: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Progress {
         let (consumed, step) = match &mut self.phase {
             Phase::Handshake(handshake) => {
                 let (consumed, outcome) = handshake.receive(input, exports, self.shutting_down, output);
-                (consumed, self.after_handshake(outcome, exports))
+                (consumed, self.after_handshake(outcome))
             }
             Phase::Transmission(transmission) => {
                 let (consumed, outcome) = transmission.receive(input);
@@ -175,23 +177,24 @@ impl Session {
                 };
                 (consumed, step)
             }
-            Phase::Ended(step) => (input.len(), *step),
+            Phase::Ended(step) => (input.len(), step.clone()),
         };
         if matches!(step, Step::Disconnect | Step::ProtocolError(_)) {
-            self.phase = Phase::Ended(step);
+            self.phase = Phase::Ended(step.clone());
         }
         Progress { consumed, step }
     }
 
-    fn after_handshake(&mut self, outcome: handshake::Outcome, exports: &[ExportInfo]) -> Step {
+    fn after_handshake(&mut self, outcome: handshake::Outcome) -> Step {
         match outcome {
             handshake::Outcome::Proceed => Step::Proceed,
             handshake::Outcome::Disconnect => Step::Disconnect,
             handshake::Outcome::StartTls => Step::StartTls,
-            handshake::Outcome::ExportRefused(export) => Step::ExportRefused { export },
+            handshake::Outcome::ListPart => Step::ListPart,
+            handshake::Outcome::ExportRefused(reason) => Step::ExportRefused { reason },
             handshake::Outcome::Violated(violation) => Step::ProtocolError(violation),
             handshake::Outcome::Established(agreement) => {
-                let export = &exports[agreement.export];
+                let export = agreement.export;
                 let reply_form = if agreement.structured_replies { ReplyForm::Structured } else { ReplyForm::Simple };
                 self.phase = Phase::Transmission(Transmission::new(
                     export.size_bytes(),
@@ -199,7 +202,7 @@ impl Session {
                     agreement.allocation_context,
                     reply_form,
                 ));
-                Step::Established { export: agreement.export }
+                Step::Established { export: export.name().to_owned() }
             }
         }
     }

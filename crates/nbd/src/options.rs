@@ -23,6 +23,9 @@ impl Rejection {
 
     pub(crate) const UNKNOWN_EXPORT: Rejection =
         Rejection { reply: OptionReply::UnknownExport, message: "no such export" };
+
+    pub(crate) const SHUTDOWN: Rejection =
+        Rejection { reply: OptionReply::Shutdown, message: "the server is shutting down" };
 }
 
 /// The data of `NBD_OPT_INFO` and `NBD_OPT_GO`.

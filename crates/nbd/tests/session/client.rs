@@ -75,25 +75,27 @@ impl Client {
         self.received.clear();
     }
 
-    /// Sends bytes, from which payloads of requests are taken out. Returns all steps but [`Step::Proceed`].
+    /// Sends bytes, from which payloads of requests are taken out, and takes the replies. Returns all steps but [`Step::Proceed`] and [`Step::ListPart`].
     pub fn send(&mut self, mut bytes: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
+        let mut continues = false;
         loop {
             let payload = self.payload_bytes.min(bytes.len());
             self.payload_bytes -= payload;
             bytes = &bytes[payload..];
-            if bytes.is_empty() {
+            if bytes.is_empty() && !continues {
                 return steps;
             }
             let Progress { consumed, step } = self.session.receive(bytes, &self.exports, &mut self.received);
-            assert!(consumed > 0, "every call makes progress");
+            assert_eq!(consumed == 0, continues, "a call makes progress; the next part of a list consumes nothing");
             bytes = &bytes[consumed..];
-            if let Step::Request(request) = step {
-                self.payload_bytes = request.payload_bytes() as usize;
+            continues = step == Step::ListPart;
+            match step {
+                Step::Proceed | Step::ListPart => continue,
+                Step::Request(request) => self.payload_bytes = request.payload_bytes() as usize,
+                _ => {}
             }
-            if step != Step::Proceed {
-                steps.push(step);
-            }
+            steps.push(step);
         }
     }
 

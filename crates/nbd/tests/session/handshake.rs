@@ -22,6 +22,10 @@ fn kinds(replies: &[Reply]) -> Vec<u32> {
     replies.iter().map(|reply| reply.kind).collect()
 }
 
+fn established(export: &str) -> Step {
+    Step::Established { export: export.into() }
+}
+
 #[test]
 fn the_greeting_is_newstyle_with_bits_0_and_1_only() {
     assert_eq!(Client::connected().received, b"NBDMAGICIHAVEOPT\x00\x03");
@@ -50,7 +54,7 @@ fn a_handshake_in_single_bytes_gives_what_it_gives_in_one_piece() {
     let steps_split: Vec<Step> = bytes.iter().flat_map(|byte| split.send(&[*byte])).collect();
     assert_eq!(whole.received, split.received);
     assert_eq!(steps_whole, steps_split);
-    assert!(matches!(steps_whole[..], [Step::Established { export: 0 }, Step::Request(_)]));
+    assert!(matches!(&steps_whole[..], [Step::Established { export }, Step::Request(_)] if export == "disk"));
 }
 
 #[test]
@@ -105,7 +109,10 @@ fn an_export_that_is_refused_is_described_and_not_opened_and_says_why() {
     client.exports.insert(0, refused);
     for name in ["disk", ""] {
         client.received.clear();
-        assert_eq!(client.send(&option(OPTION_GO, &info_data(name, &[]))), [Step::ExportRefused { export: 0 }]);
+        assert_eq!(
+            client.send(&option(OPTION_GO, &info_data(name, &[]))),
+            [Step::ExportRefused { reason: "another has it".into() }]
+        );
         let replies = option_replies(&client.received);
         assert_eq!(kinds(&replies), [OptionReply::Policy as u32]);
         assert_eq!(replies[0].data, b"another has it");
@@ -144,7 +151,7 @@ fn without_fixed_newstyle_only_export_name_and_abort_work() {
     client.send(&NO_ZEROES.to_be_bytes());
     assert_eq!(client.ask_final(OPTION_LIST, &[]), INVALID);
     assert_eq!(client.ask_final(OPTION_GO, &info_data("disk", &[])), INVALID);
-    assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"disk")), [Step::Established { export: 0 }]);
+    assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"disk")), [established("disk")]);
 }
 
 #[test]
@@ -153,7 +160,7 @@ fn export_name_pads_with_124_zeroes_unless_both_agreed_not_to() {
         let mut client = Client::connected();
         client.send(&flags.to_be_bytes());
         client.received.clear();
-        assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"disk")), [Step::Established { export: 0 }]);
+        assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"disk")), [established("disk")]);
         assert_eq!(client.received.len(), 10 + zeroes);
         assert_eq!(integer(&client.received[..8]), DISK_BYTES);
         assert_eq!(integer(&client.received[8..10]), DISK_FLAGS);
@@ -184,9 +191,9 @@ fn export_name_of_an_unknown_export_ends_the_session() {
 #[test]
 fn the_empty_name_is_the_default_export() {
     let mut client = Client::haggling();
-    assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"")), [Step::Established { export: 0 }]);
+    assert_eq!(client.send(&option(OPTION_EXPORT_NAME, b"")), [established("disk")]);
     let mut client = Client::haggling();
-    assert_eq!(client.send(&option(OPTION_GO, &info_data("", &[]))), [Step::Established { export: 0 }]);
+    assert_eq!(client.send(&option(OPTION_GO, &info_data("", &[]))), [established("disk")]);
 }
 
 #[test]
@@ -264,12 +271,13 @@ fn abort_is_acknowledged_whatever_data_it_carries() {
 }
 
 #[test]
-fn list_names_every_export_and_takes_no_data() {
+fn list_names_every_export_in_order_and_takes_no_data() {
     let mut client = Client::haggling();
     let replies = client.ask(OPTION_LIST, &[]);
     assert_eq!(kinds(&replies), [SERVER, SERVER, SERVER, ACK]);
-    assert_eq!(replies[0].data, b"\x00\x00\x00\x04disk");
-    assert_eq!(replies[1].data, b"\x00\x00\x00\x06frozen");
+    assert_eq!(replies[0].data, b"\x00\x00\x00\x03big");
+    assert_eq!(replies[1].data, b"\x00\x00\x00\x04disk");
+    assert_eq!(replies[2].data, b"\x00\x00\x00\x06frozen");
     assert_eq!(client.ask_final(OPTION_LIST, b"x"), INVALID);
 }
 

@@ -14,6 +14,7 @@ use crate::commands::cli::ServeArgs;
 use crate::commands::create;
 use crate::commands::error_text::explain_control;
 use crate::flash::device;
+use crate::frontend::nbd::exports::DEFAULT_VOLUME;
 use crate::frontend::nbd::listen::{Address, Listener, with_tls};
 use crate::frontend::nbd::tls::{Mode, Tls};
 use crate::http::Listening;
@@ -37,9 +38,6 @@ use crate::store::owner::{self, Purpose};
 use crate::store::place::Sockets;
 use crate::store::probe;
 use crate::version::VERSION;
-
-/// The volume of `--create`.
-const DEFAULT_VOLUME: &str = "default";
 
 /// Serves until it is told to stop. Errors before it is ready go to the user of the command; later ones are logged.
 pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<ExitCode> {

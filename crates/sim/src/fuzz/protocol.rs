@@ -2,21 +2,29 @@
 //! export. The cuts between pieces make no difference.
 
 use nbd::wire::{Command, ErrorCode, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_BYTES, Reader, RequestHeader};
-use nbd::{ExportInfo, Extent, ExtentState, MAXIMUM_EXTENTS, ReadReply, Request, Run, Session, Step, Tls};
+use nbd::{
+    ExportInfo, Exports, Extent, ExtentState, MAXIMUM_EXTENTS, MAXIMUM_LIST_PART_BYTES, ReadReply, Request, Run,
+    Session, Step, Tls,
+};
 
 use super::bytes::Bytes;
 
 /// Generous maximum of the answer to one option of these exports, in bytes.
 const MOST_ANSWER: usize = 1024;
+/// Exports with long names: with them a list has three parts.
+const LONG_NAMES: usize = 40;
 const DISK_BYTES: u64 = 1 << 20;
 
-fn exports() -> Vec<ExportInfo> {
+fn exports(are_many: bool) -> Vec<ExportInfo> {
     let export = |name: &str, size| ExportInfo::new(name, "for a fuzzer", size).expect("a name that is allowed");
-    vec![
+    let mut exports = vec![
         export("disk", DISK_BYTES).default_export(true),
         export("frozen", DISK_BYTES).read_only(true),
         export("big", i64::MAX as u64),
-    ]
+    ];
+    let long = (0..if are_many { LONG_NAMES } else { 0 }).map(|number| format!("{number:04096}"));
+    exports.extend(long.map(|name| export(&name, DISK_BYTES)));
+    exports
 }
 
 /// Feeds the decoders of the wire: readers, request headers, and the data of each option.
@@ -40,7 +48,7 @@ pub fn wire(data: &[u8]) {
     }
     let mut bytes = Bytes(data);
     let number = u32::from(bytes.u8() % 16);
-    let mut talk = Talk::new(false);
+    let mut talk = Talk::new(false, false);
     talk.hear(&3_u32.to_be_bytes());
     talk.hear(&option(8, &[]));
     talk.hear(&option(number, bytes.0));
@@ -72,7 +80,7 @@ pub fn session(data: &[u8]) {
     let (choice, cut) = (bytes.u8(), bytes.u8());
     let stops = choice & 0x40 != 0;
     let begin = || {
-        let mut talk = Talk::new(choice & 0x80 != 0);
+        let mut talk = Talk::new(choice & 0x80 != 0, choice & 8 != 0);
         let export: &[u8] = [&b"disk"[..], b"frozen", b"big"][usize::from(choice >> 4 & 3) % 3];
         let name = [&(export.len() as u32).to_be_bytes()[..], export].concat();
         if choice & 3 > 0 {
@@ -112,7 +120,7 @@ pub fn session(data: &[u8]) {
 struct Talk {
     session: Session,
     exports: Vec<ExportInfo>,
-    export: Option<usize>,
+    export: Option<ExportInfo>,
     /// True if the session discards payloads itself.
     discards: bool,
     payload: usize,
@@ -121,33 +129,45 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(discards: bool) -> Talk {
+    fn new(discards: bool, has_many_exports: bool) -> Talk {
         let mut sent = Vec::new();
         let session = Session::new(Tls::Offered, &mut sent);
-        Talk { session, exports: exports(), export: None, discards, payload: 0, steps: Vec::new(), sent }
+        let exports = exports(has_many_exports);
+        Talk { session, exports, export: None, discards, payload: 0, steps: Vec::new(), sent }
     }
 
     fn hear(&mut self, mut bytes: &[u8]) {
+        let mut lists = false;
         loop {
             let payload = self.payload.min(bytes.len());
             self.payload -= payload;
             bytes = &bytes[payload..];
-            if bytes.is_empty() {
+            if bytes.is_empty() && !lists {
                 return;
             }
             let before = self.sent.len();
             let progress = self.session.receive(bytes, &self.exports, &mut self.sent);
-            assert!(
-                0 < progress.consumed && progress.consumed <= bytes.len(),
-                "every call makes progress, on what it got"
-            );
-            assert!(self.sent.len() - before <= MOST_ANSWER, "the answer to one option is bounded");
+            let written = self.sent.len() - before;
+            if lists {
+                assert!(progress.consumed == 0 && written > 0, "a list continues before other input is taken");
+            } else {
+                assert!(
+                    0 < progress.consumed && progress.consumed <= bytes.len(),
+                    "every call makes progress, on what it got"
+                );
+            }
             bytes = &bytes[progress.consumed..];
-            match progress.step {
+            let is_part = lists || progress.step == Step::ListPart;
+            assert!(
+                written <= if is_part { MAXIMUM_LIST_PART_BYTES } else { MOST_ANSWER },
+                "the answer to one option, and a part of a list, are bounded"
+            );
+            lists = progress.step == Step::ListPart;
+            match &progress.step {
                 // The server would decrypt the following bytes.
-                Step::Proceed | Step::StartTls | Step::ExportRefused { .. } => continue,
-                Step::Established { export } => self.export = Some(export),
-                Step::Request(request) => self.serve(&request),
+                Step::Proceed | Step::ListPart | Step::StartTls | Step::ExportRefused { .. } => continue,
+                Step::Established { export } => self.export = self.exports.find(export),
+                Step::Request(request) => self.serve(request),
                 Step::Refused(refused) => refused.reply(&mut self.sent),
                 Step::Disconnect | Step::ProtocolError(_) => {
                     self.steps.push(progress.step);
@@ -163,14 +183,14 @@ impl Talk {
         let before = self.sent.len();
         let last = self.steps.pop().expect("it ended with a step");
         if self.steps.last() != Some(&last) {
-            self.steps.push(last);
+            self.steps.push(last.clone());
         }
         let progress = self.session.receive(rest, &self.exports, &mut self.sent);
         assert_eq!((progress.consumed, progress.step, self.sent.len()), (rest.len(), last, before));
     }
 
     fn serve(&mut self, request: &Request) {
-        let export = &self.exports[self.export.expect("a request comes after its export was chosen")];
+        let export = self.export.as_ref().expect("a request comes after its export was chosen");
         let end = request.offset.checked_add(u64::from(request.length));
         assert!(end.is_some_and(|end| end <= export.size_bytes()), "{request:?} is outside its export");
         assert!(!(export.is_read_only() && request.command.writes()), "{request:?} writes what is read-only");

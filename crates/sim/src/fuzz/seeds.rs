@@ -95,6 +95,8 @@ fn session() -> Vec<Vec<u8>> {
         [option(3, &[]), option(8, &[]), option(6, &[string("big"), vec![0, 0]].concat()), option(1, b"disk")].concat();
     seeds.push([&[0, 5, 0, 0, 0, 1][..], &haggle, &requests].concat());
     seeds.push([&[1, 200][..], &haggle, &requests].concat());
+    // Many exports.
+    seeds.push([&[9, 3][..], &haggle, &requests].concat());
     seeds
 }
 

@@ -10,7 +10,7 @@ use crate::frontend::nbd::connection::Connection;
 
 /// Requests that one connection may begin in a turn.
 const BEGUN_AT_ONCE: u32 = 32;
-/// Number of requests that a step of a handshake counts as: it looks at all volumes.
+/// Number of requests that a step of a handshake counts as: it may write a part of the list of exports.
 const HANDSHAKE_STEP: u32 = 8;
 /// Connections of the queue that continue in a turn.
 const LATER_AT_ONCE: usize = 2;

@@ -21,13 +21,14 @@ use std::collections::VecDeque;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use engine::{Event, Mode, Nanos, Operation, Submit, VolumeId};
-use nbd::{Command, ExportInfo, Request, Session, Step};
+use engine::{Event, Nanos, Operation, Submit, VolumeId};
+use nbd::{Command, Request, Session, Step};
 
 use crate::frontend::nbd::budget::IterationBudget;
 use crate::frontend::nbd::end::End;
+use crate::frontend::nbd::exports::VolumeExports;
 use crate::frontend::nbd::incoming::{Arrived, FEW_BLOCKS, Incoming, Shared};
-use crate::frontend::nbd::members::{Identity, Member, Members};
+use crate::frontend::nbd::members::{Identity, Member};
 use crate::frontend::nbd::output::Output;
 use crate::frontend::nbd::request::{Pieces, token, touched_bytes};
 use crate::frontend::nbd::tls::Certificate;
@@ -182,6 +183,8 @@ pub struct Connection {
     current: Current,
     /// True if TLS begins once the replies in the clear have left.
     secures: bool,
+    /// True if a list of exports continues once its last part has left.
+    lists: bool,
     /// True if the relay has its client's socket.
     is_relayed: bool,
     /// The process that connected, if it is known.
@@ -229,6 +232,7 @@ impl Connection {
             receiving: None,
             current: Current::None,
             secures: false,
+            lists: false,
             is_relayed: false,
             process,
             certificate: Certificate::default(),
@@ -257,19 +261,13 @@ impl Connection {
         self.state != State::Dead && self.session.is_in_handshake()
     }
 
-    /// Returns the client's identity: its certificate if known, else its process, else unknown.
-    fn identity(&self) -> Identity {
-        let certificate = self.certificate.get().map(|&digest| Identity::Certificate(digest));
-        certificate.or(self.process).unwrap_or(Identity::Unknown)
-    }
-
     /// Describes the connection as a user of its volume.
     fn member(&self) -> Member {
         Member {
             slot: self.slot,
             number: self.number,
             peer: self.peer.clone(),
-            identity: self.identity(),
+            identity: Identity::of(&self.certificate, self.process),
             volume: self.volume,
         }
     }
@@ -303,12 +301,12 @@ impl Connection {
         while self.receiving.is_none() && self.state != State::Dead {
             let progress = match self.current {
                 Current::None if self.state == State::Draining || self.is_choked() => Some(Progress::Client),
-                Current::None if self.secures && !self.output.is_empty() => Some(Progress::Client),
+                Current::None if (self.secures || self.lists) && !self.output.is_empty() => Some(Progress::Client),
                 Current::None if self.secures => {
                     self.secure(shared);
                     None
                 }
-                Current::None if self.input.length == 0 => {
+                Current::None if self.input.length == 0 && !self.lists => {
                     self.receive(core);
                     Some(Progress::Client)
                 }
@@ -388,24 +386,26 @@ impl Connection {
     /// Feeds the session, up to one step.
     fn parse(&mut self, shared: &mut Shared, core: &mut Core) {
         let input = core.arena.bytes(self.input);
-        let (exports, volumes) = match self.session.is_in_handshake() {
-            true => exports(&core.engine, &shared.members, self.identity()),
-            false => (Vec::new(), Vec::new()),
+        let exports = VolumeExports {
+            engine: &core.engine,
+            members: &shared.members,
+            process: self.process,
+            certificate: &self.certificate,
         };
         let session = &mut self.session;
         let progress = self.output.write(|output| session.receive(input, &exports, output));
         self.input = self.input.from(progress.consumed);
+        let continued = std::mem::replace(&mut self.lists, progress.step == Step::ListPart);
         match progress.step {
-            Step::Proceed if progress.consumed == 0 => self.kill(End::Gone),
-            Step::Proceed => {}
+            Step::Proceed if progress.consumed == 0 && !continued => self.kill(End::Gone),
+            Step::Proceed | Step::ListPart => {}
             Step::Established { export } => {
                 self.deadline = None;
-                self.volume = volumes[export];
+                let Some(volume) = core.engine.volume_named(&export) else { return self.kill(End::Gone) };
+                self.volume = volume.id;
                 shared.members.enter(self.member());
             }
-            Step::ExportRefused { export } => {
-                shared.members.refused(&self.member(), exports[export].refusal().unwrap_or_default(), core.now);
-            }
+            Step::ExportRefused { reason } => shared.members.refused(&self.member(), &reason, core.now),
             Step::StartTls if self.input.length > 0 => self.kill(End::ClearBeforeTls),
             Step::StartTls => self.secures = true,
             Step::Request(request) => self.begin(request, shared, core),
@@ -440,7 +440,7 @@ impl Connection {
         let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
         if writes && !self.has_written {
             self.has_written = true;
-            let volume = core.engine.volumes().find(|volume| volume.id == self.volume);
+            let volume = core.engine.volume(self.volume);
             shared.members.writes(self.slot, volume.map_or("", |volume| &volume.name), core.now);
         }
         let piece_bytes = match request.command {
@@ -651,28 +651,4 @@ impl Connection {
             Current::Plain(place) | Current::Read(place, _) | Current::Write(place, _) => Some(place),
         }
     }
-}
-
-/// Returns the exports that a client of this identity can select now, and the volume of each. The default one is called `default`, or is the first.
-fn exports(engine: &engine::Engine, members: &Members, identity: Identity) -> (Vec<ExportInfo>, Vec<VolumeId>) {
-    let read_only = engine.status().mode == Mode::ReadOnly;
-    let default = engine.volumes().find(|volume| volume.name == "default").or(engine.volumes().next());
-    let default = default.map(|volume| volume.id);
-    let (mut exports, mut ids) = (Vec::new(), Vec::new());
-    for volume in engine.volumes() {
-        // A size that the protocol cannot express is not offered.
-        if let Ok(export) = ExportInfo::new(&volume.name, "", volume.size) {
-            let export =
-                export.read_only(read_only || volume.properties.read_only()).default_export(default == Some(volume.id));
-            let holder = members.holder(volume.id, identity).filter(|_| volume.properties.exclusive());
-            exports.push(match holder {
-                Some(holder) => {
-                    export.refuse(format!("the volume '{}' is exclusive, and {holder} has it", volume.name))
-                }
-                None => export,
-            });
-            ids.push(volume.id);
-        }
-    }
-    (exports, ids)
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use engine::{Nanos, VolumeId};
 use tracing::warn;
 
+use crate::frontend::nbd::tls::Certificate;
 use crate::log::Failures;
 
 /// Identity of a client, as far as the system or TLS tells it.
@@ -23,6 +24,12 @@ pub enum Identity {
 }
 
 impl Identity {
+    /// Returns the identity of a client: its certificate if it has one, else its process, else unknown.
+    pub fn of(certificate: &Certificate, process: Option<Identity>) -> Identity {
+        let certificate = certificate.get().map(|&digest| Identity::Certificate(digest));
+        certificate.or(process).unwrap_or(Identity::Unknown)
+    }
+
     /// Returns true if two connections are certainly of one client: their identities are known and equal.
     fn is_same(self, other: Identity) -> bool {
         self == other && self != Identity::Unknown

@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod connection;
 pub mod end;
+pub mod exports;
 pub mod incoming;
 pub mod latency;
 pub mod listen;
