@@ -1,6 +1,7 @@
 """Volumes come, change and go: served or not, with clients connected, and after a crash."""
 
 import concurrent.futures
+import contextlib
 import errno
 import hashlib
 import json
@@ -17,6 +18,7 @@ import unittest
 import nbd
 
 from server import ONEFOLD, PATIENCE, Pool, onefold, run
+from test_hostile import LIST, REP_ACK, REP_SERVER, Raw, option
 
 MIB = 1 << 20
 
@@ -75,17 +77,42 @@ class Volumes(unittest.TestCase):
 
         self.each_way(check)
 
-    def test_300_volumes_are_listed_by_those_who_ask_about_each(self):
+    def test_1000_volumes_are_listed_by_those_who_ask_about_each(self):
         """`qemu-nbd --list` failed from 86 volumes on, `nbdinfo --list` from 128."""
+        names = [f"v{number:060}" for number in range(999)]
         with Pool("64M").serve("--memory", "64M") as pool:
             with concurrent.futures.ThreadPoolExecutor(8) as many:
-                list(many.map(lambda number: onefold("volume", "create", pool.path, f"v{number}", "--size", "4M"), range(299)))
+                list(many.map(lambda name: onefold("volume", "create", pool.path, name, "--size", "4M"), names))
             listed = run("qemu-nbd", "--list", "--socket", pool.path + ".sock").stdout
-            self.assertIn("exports available: 300", listed)
-            self.assertEqual(len(set(re.findall(r"export: '(v\d+)'", listed))), 299)
+            self.assertIn("exports available: 1000", listed)
+            self.assertEqual(re.findall(r"export: '(\w+)'", listed), ["default", *names])
             listed = json.loads(run("nbdinfo", "--list", "--json", pool.uri("")).stdout)
-            self.assertEqual(len({export["export-name"] for export in listed["exports"]}), 300)
+            self.assertEqual([export["export-name"] for export in listed["exports"]], ["default", *names])
+            self.ask_for_lists_and_read_slowly(pool, ["default", *names])
             pool.stop()
+
+    def ask_for_lists_and_read_slowly(self, pool, names):
+        """A list is two parts of 64 KiB at most. The next is made when the client has taken the last."""
+        clients, lists = 60, 20
+        before = pool.resident_bytes(peak=False)
+        with contextlib.ExitStack() as stack:
+            slow = [stack.enter_context(Raw(pool)).greet() for _ in range(clients)]
+            for client in slow:
+                client.sendall(option(LIST) * lists)
+            onefold("volume", "delete", pool.path, names[500])
+            self.assertLess(pool.resident_bytes(), before + clients * 128 * 1024 + 4 * MIB)
+            for number in range(lists):
+                found = []
+                while True:
+                    _, kind, data = slow[-1].reply()
+                    if kind == REP_ACK:
+                        break
+                    self.assertEqual((kind, int.from_bytes(data[:4])), (REP_SERVER, len(data) - 4))
+                    found.append(data[4:].decode())
+                self.assertEqual(found, [name for name in names if name in found], "each once, in order")
+                self.assertEqual([name for name in names if name not in found], [names[500]] * (1000 - len(found)))
+            self.assertEqual(len(found), 999, "the deleted volume is in no later list")
+            slow[-1].go()
 
     def test_an_exclusive_volume_lets_in_one_client_process(self):
         with Pool("64M").serve("--memory", "64M") as pool:
