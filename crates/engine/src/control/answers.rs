@@ -93,6 +93,13 @@ impl Engine {
         self.pool.durable.volumes().iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
+    /// Returns the volumes that users have made with higher numbers than one, in order of their numbers. Those before cost no step.
+    pub fn volumes_above(&self, number: VolumeId) -> impl Iterator<Item = &Volume> {
+        let volumes = self.pool.durable.volumes();
+        let above = volumes.iter().skip(volumes.first_after(|id| id <= number));
+        above.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+    }
+
     /// Returns the volume with a number, if users may see it.
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
         let volume = &self.pool.durable.volumes()[self.pool.volume_index(id)?];

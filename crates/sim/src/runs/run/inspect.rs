@@ -247,6 +247,10 @@ impl Run {
             return wrong("the capacity is wrong");
         }
         for listed in self.world.engine.volumes() {
+            let found = [self.world.engine.volume(listed.id), self.world.engine.volume_named(&listed.name)];
+            if found != [Some(listed); 2] {
+                return wrong(&format!("volume {} is not found by its number, or by its name", listed.name));
+            }
             let at = self.model.volumes().iter().position(|volume| volume.id == Some(listed.id));
             let now = self.world.engine.held_by(listed);
             if Some(listed.logical_blocks_used) != at.map(|at| used[at]) || now != listed.logical_blocks_used {
