@@ -49,6 +49,7 @@ use io::heap;
 use log::Level;
 use operators::control::Request;
 use operators::properties::Property;
+use operators::selection::Selection;
 use operators::service::Inherited;
 use operators::{properties, service};
 use print::{complain, has_failed, print, print_json, print_parsed, shown};
@@ -135,7 +136,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
         }
         Command::Volume(VolumeCommand::Get { target, name, key, json }) => {
-            let report = look(target)?;
+            let report = look(target, Selection::one(name))?;
             let volume = report.volumes.iter().find(|volume| volume.name == *name);
             let volume = volume.ok_or_else(|| anyhow::Error::msg(status::no_volume(name)))?;
             Ok(show_properties(properties::select(properties::of_volume(volume), key.as_deref()), &report, *json))
@@ -144,7 +145,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             Ok(request) => {
                 offline::request(target, &request)?;
                 if properties::sets_replicas(&request)
-                    && let Some(fit) = properties::replicas_fit(&look(target)?)
+                    && let Some(fit) = properties::replicas_fit(&look(target, Selection::NONE)?)
                 {
                     println!("{fit}");
                 }
@@ -153,7 +154,7 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             Err(problem) => Ok(wrong_usage(&problem)),
         },
         Command::Get { target, key, json } => {
-            let report = look(target)?;
+            let report = look(target, Selection::NONE)?;
             let name = if *json { target.pool.display().to_string() } else { shown(&target.pool) };
             Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), &report, *json))
         }
@@ -264,7 +265,7 @@ fn grow_pool(arguments: &GrowArgs) -> anyhow::Result<ExitCode> {
     let request = Request::Grow { capacity_bytes, metadata_bytes };
     let report = offline::request(&arguments.target, &request)?;
     if arguments.json {
-        print_json(&report);
+        print_json(&offline::with_volumes(&arguments.target, report.clone())?);
     } else {
         let (capacity, tables) = (size::show(report.capacity_bytes), size::show(report.metadata_bytes));
         let pool = shown(&arguments.target.pool);
@@ -336,9 +337,9 @@ fn resize_volume(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks for the figures, for a command that shows some of them. A note tells if the pool was not closed cleanly.
-fn look(target: &Target) -> anyhow::Result<Report> {
-    let report = offline::request(target, &Request::Status { settle: false })?;
+/// Asks for the figures and some volumes, for a command that shows them. A note tells if the pool was not closed cleanly.
+fn look(target: &Target, volumes: Selection) -> anyhow::Result<Report> {
+    let report = offline::request(target, &Request::status(volumes))?;
     report.require_opened()?;
     if report.needs_recovery {
         complain(format_args!("note: {} was not closed cleanly: {}", shown(&target.pool), status::NOT_RECOVERED));
@@ -358,7 +359,7 @@ fn show_properties(selected: Result<Vec<Property>, String>, report: &Report, jso
 }
 
 fn list_volumes(target: &Target, json: bool) -> anyhow::Result<ExitCode> {
-    let report = look(target)?;
+    let report = look(target, Selection::ALL)?;
     if json {
         print_json(&json!({
             "version": status::VERSION, "needs_recovery": report.needs_recovery, "volumes": report.volumes

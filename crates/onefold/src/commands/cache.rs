@@ -10,6 +10,7 @@ use crate::commands::cli::{CacheCommand, Target};
 use crate::flash::device::{self, Pool};
 use crate::flash::label::Attach;
 use crate::operators::control::{self, Request};
+use crate::operators::selection::Selection;
 use crate::print::{print, print_json, shown};
 use crate::report::flash::FlashReport;
 use crate::report::status;
@@ -38,7 +39,7 @@ pub fn cache(command: &CacheCommand) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         CacheCommand::Status { target, json } => {
-            let Some(report) = ask(target, &Request::Status { settle: false })? else {
+            let Some(report) = ask(target, &Request::status(Selection::NONE))? else {
                 bail!("{} is not served: a cache is at work only then", target.pool.display())
             };
             if *json {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use crate::commands::cli::Target;
 use crate::commands::offline;
 use crate::operators::control::Request;
+use crate::operators::selection::Selection;
 use crate::report::status::no_volume;
 use crate::size;
 
@@ -18,7 +19,7 @@ pub fn is_meant(target: &Target, name: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Ok(true);
     }
-    let report = offline::request(target, &Request::Status { settle: false })?;
+    let report = offline::request(target, &Request::status(Selection::one(name)))?;
     let known = report.volumes.iter().find(|known| known.name == name);
     let volume = known.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
     let (whole, used) = (size::show(volume.size_bytes), size::show(volume.logical_blocks_used * BLOCK));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::commands::cli::{ConnectArgs, Form};
 use crate::frontend::nbd::listen::{Address, with_tls};
 use crate::operators::control::{self, Request};
+use crate::operators::selection::Selection;
 use crate::print::{outside, print};
 use crate::report::status::{Report, no_volume};
 
@@ -31,7 +32,7 @@ pub fn connect(arguments: &ConnectArgs) -> anyhow::Result<ExitCode> {
     let asked = control::call_server_of(
         &arguments.target.pool,
         arguments.target.control.as_deref(),
-        &Request::Status { settle: false },
+        &Request::status(Selection::one(name)),
     )?;
     let Some(report) = asked else {
         bail!("{pool} is not being served: start 'onefold serve {pool}', then ask again");

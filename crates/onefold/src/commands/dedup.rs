@@ -9,6 +9,7 @@ use crate::commands::offline;
 use crate::commands::serve::catch_signals;
 use crate::operators::command::dedup_command;
 use crate::operators::control::{self, DedupAction, Request};
+use crate::operators::selection::Selection;
 use crate::print::{complain, print, print_json, shown};
 use crate::progress::Teller;
 use crate::report::status::Report;
@@ -27,17 +28,19 @@ fn see(teller: &mut Teller, report: &Report) -> bool {
     !is_running
 }
 
-fn end(report: &Report, json: bool) -> ExitCode {
-    show(report, json);
-    if report.dedup.state == "finished" { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn end(arguments: &DedupArgs, report: Report) -> anyhow::Result<ExitCode> {
+    let is_finished = report.dedup.state == "finished";
+    show(arguments, report)?;
+    Ok(if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn show(report: &Report, json: bool) {
-    if json {
-        print_json(report);
+fn show(arguments: &DedupArgs, report: Report) -> anyhow::Result<()> {
+    if arguments.json {
+        print_json(&offline::with_volumes(&arguments.target, report)?);
     } else {
         print(format_args!("dedup {}\n", report.dedup.text()));
     }
+    Ok(())
 }
 
 /// Finds all duplicates of a pool, or pauses or stops the pass.
@@ -52,7 +55,7 @@ pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
     let server = control::call_server_of(path, control, &request)?;
     if action != DedupAction::Start || (server.is_some() && !arguments.wait) {
         let report = server.map_or_else(|| offline::request(target, &request), Ok)?;
-        show(&report, arguments.json);
+        show(arguments, report)?;
         if action == DedupAction::Start && !arguments.json {
             let pool = shown(path);
             print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
@@ -63,10 +66,10 @@ pub fn dedup(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
     let mut teller = Teller::new();
     while !see(&mut teller, &report) {
         std::thread::sleep(PERIOD);
-        let asked = control::call_server_of(path, control, &Request::Status { settle: false })?;
+        let asked = control::call_server_of(path, control, &Request::status(Selection::NONE))?;
         report = asked.ok_or_else(|| anyhow::anyhow!("the server has stopped; the next one goes on with the pass"))?;
     }
-    Ok(end(&report, arguments.json))
+    end(arguments, report)
 }
 
 /// Goes through a pool that no server has.
@@ -77,7 +80,7 @@ fn alone(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
     let refused = |error| anyhow::anyhow!(explain_control(error));
     reactor.command(dedup_command(DedupAction::Start))?.map_err(refused)?;
     let mut teller = Teller::new();
-    while !see(&mut teller, &reactor.report()) {
+    while !see(&mut teller, &reactor.report(&[])) {
         if !reactor.work(PERIOD)? {
             reactor.command(dedup_command(DedupAction::Pause))?.map_err(refused)?;
             teller.finish();
@@ -85,8 +88,8 @@ fn alone(arguments: &DedupArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    let report = reactor.report();
+    let report = reactor.whole_report();
     let result = reactor.close(None);
-    let code = end(&report, arguments.json);
-    result.map(|()| code)
+    let code = end(arguments, report);
+    result.and(code)
 }

@@ -18,6 +18,7 @@ use crate::frontend::nbd::listen::{Address, Listener, Purpose as Socket};
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Message, Request, Sending};
+use crate::operators::selection::Selection;
 use crate::operators::service::Manager;
 use crate::print::complain;
 use crate::progress::Progress;
@@ -40,6 +41,8 @@ const FILLING: &str = "filling the index";
 pub struct Work<'a, Prepare, Job> {
     /// Set when the end is requested: every wait ends then.
     pub stop: &'a AtomicBool,
+    /// Name of its volume, which the figures have if it exists.
+    pub volume: &'a str,
     /// True if the pool is written to.
     pub writes: bool,
     /// Makes a plan from the figures, and a request that comes first, if one is needed; an error ends it before anything has changed.
@@ -57,7 +60,7 @@ where
     Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
 {
     let (path, control) = (&target.pool, target.control.as_deref());
-    let status = Request::Status { settle: false };
+    let status = Request::status(Selection::one(work.volume));
     let (mut waiting, mut attempts) = (Waiting::default(), 0..offline::ATTEMPTS);
     let report = loop {
         match control::call_server_of(path, control, &status)? {
@@ -223,7 +226,8 @@ where
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
     Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
 {
-    let prepared = (work.prepare)(&reactor.report())
+    let volume = Selection::one(work.volume);
+    let prepared = (work.prepare)(&reactor.report(&volume.volumes(reactor.engine())))
         .and_then(|(plan, request)| request.map_or(Ok(()), |request| ask(&mut reactor, &request)).map(|()| plan));
     let plan = match prepared {
         Ok(plan) => plan,
@@ -239,7 +243,7 @@ where
             job(address, plan)
         });
         // The reactor ends before its clients are waited for, so that they end in every case.
-        let served = serve(reactor);
+        let served = serve(reactor, &volume);
         let result = job.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a defect of this program: please report it")));
         let report = served?;
         Ok((result?, report))
@@ -255,10 +259,10 @@ impl Drop for End {
     }
 }
 
-/// Serves until the work is done, and closes the pool.
-fn serve(mut reactor: Reactor) -> anyhow::Result<Report> {
+/// Serves until the work is done, and closes the pool. Returns the figures, with those of the volume.
+fn serve(mut reactor: Reactor, volume: &Selection) -> anyhow::Result<Report> {
     reactor.serve("")?;
-    let report = reactor.report();
+    let report = reactor.report(&volume.volumes(reactor.engine()));
     reactor.drain()?;
     reactor.close(None)?;
     Ok(report)

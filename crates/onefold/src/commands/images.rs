@@ -87,7 +87,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         let transfer = Transfer { source: &source, destination, size, before, what: "importing", stop: &stop };
         transfer.run().map(|outcome| (outcome, size, written))
     };
-    let result = with_pool(target, Work { stop: &stop, writes: true, prepare, job });
+    let result = with_pool(target, Work { stop: &stop, volume, writes: true, prepare, job });
     let ((outcome, size, before), report) = result.map_err(|error| {
         explain(error, &format!("onefold import {} {volume} {} --resume", target.pool.display(), image.display()))
     })?;
@@ -236,7 +236,7 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         tool.map_or(Ok(()), Tool::finish)?;
         Ok((outcome, size, space - size))
     };
-    let result = with_pool(target, Work { stop: &stop, writes: false, prepare, job });
+    let result = with_pool(target, Work { stop: &stop, volume, writes: false, prepare, job });
     let ((outcome, size, behind), _): ((Outcome, u64, u64), _) = result.map_err(|error| {
         explain(error, &format!("onefold export {} {volume} {} --resume", target.pool.display(), image.display()))
     })?;

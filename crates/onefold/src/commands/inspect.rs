@@ -11,12 +11,13 @@ use engine::Superblock;
 use crate::commands::check::{Audit, Overlay};
 use crate::commands::error_text::explain_open;
 use crate::memory;
-use crate::report::status::Report;
+use crate::operators::selection::Selection;
+use crate::report::status::{Report, VolumeReport};
 use crate::store::backing::{Access, Store};
 use crate::store::owner::{self, Purpose};
 
-/// Returns the figures of a pool that no server has, without a write to it.
-pub fn report(path: &Path) -> anyhow::Result<Report> {
+/// Returns the figures of a pool that no server has, and of the selected volumes, without a write to it.
+pub fn report(path: &Path, selection: &Selection) -> anyhow::Result<Report> {
     let store = Store::open(path, Access::Read)?;
     let (superblock, _) = owner::claim(&store, Purpose::Read)?;
     let mut audit = Audit::new(&superblock, Overlay::that_forgets(store))?;
@@ -24,7 +25,8 @@ pub fn report(path: &Path) -> anyhow::Result<Report> {
         bail!("{} cannot be opened: {}", path.display(), explain_open(error));
     }
     let engine = audit.engine();
-    let mut report = Report::new(engine, memory::of_pool(engine.properties().memory()), |_| 0);
+    let volumes = selection.volumes(engine).into_iter().map(|volume| VolumeReport::new(volume, engine, 0)).collect();
+    let mut report = Report::new(engine, memory::of_pool(engine.properties().memory()), volumes);
     report.needs_recovery = needs_recovery(&superblock);
     Ok(report)
 }

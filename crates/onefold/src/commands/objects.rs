@@ -16,6 +16,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::commands::cli::{ObjectsCommand, Target};
 use crate::commands::relocate::ask;
+use crate::operators::control::NOT_UNDERSTOOD;
 use crate::operators::relocate::{Answer, Ask};
 use crate::print::print;
 
@@ -175,7 +176,7 @@ fn send(target: &Target, volume: &str, mut manifest: Manifest<impl BufRead>) -> 
         let import = Ask::Import { volume: volume.into(), begins, objects };
         match ask(target, import)? {
             Answer::Imported { taken: some, left_out: others } => (taken, left_out) = (taken + some, left_out + others),
-            _ => bail!("the server's answer is not understood: is it of another version?"),
+            _ => bail!(NOT_UNDERSTOOD),
         }
         begins = false;
     }

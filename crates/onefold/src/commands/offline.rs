@@ -12,6 +12,7 @@ use crate::flash::device::Given;
 use crate::memory::{self, Source};
 use crate::operators::command::{self, Wanted};
 use crate::operators::control::{self, Mailbox, Request};
+use crate::operators::selection::Selection;
 use crate::operators::service::Manager;
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::Report;
@@ -53,7 +54,8 @@ pub fn open(path: &Path, mut mailbox: Mailbox) -> anyhow::Result<Reactor> {
     }
 }
 
-/// Carries out a request, through the server or without one; returns the pool's figures after it.
+/// Carries out a request, through the server or without one; returns the pool's figures after it, with the volumes that the request names. Without a server
+/// they may have all volumes.
 pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     let path = &target.pool;
     let mut attempts = 0..ATTEMPTS;
@@ -62,7 +64,7 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
             return Ok(report);
         }
         let result = match request {
-            Request::Status { settle: false } => inspect::report(path),
+            Request::Status { settle: false, volumes } => inspect::report(path, volumes),
             request => perform(path, request),
         };
         match result {
@@ -73,9 +75,17 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
     }
 }
 
-/// Returns the pool's figures. Exact figures and recovery write to a pool that no server has, so they must be requested.
+/// Adds all volumes to the figures after a command that prints the whole report. A server answers a command with the volumes that it names.
+pub fn with_volumes(target: &Target, mut report: Report) -> anyhow::Result<Report> {
+    if report.is_served() {
+        report.volumes = request(target, &Request::status(Selection::ALL))?.volumes;
+    }
+    Ok(report)
+}
+
+/// Returns the pool's figures, with all volumes. Exact figures and recovery write to a pool that no server has, so they must be requested.
 pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Report> {
-    let (path, wanted) = (&target.pool, Request::Status { settle });
+    let (path, wanted) = (&target.pool, Request::Status { settle, volumes: Selection::ALL });
     if !settle && !recover {
         return request(target, &wanted);
     }
@@ -85,7 +95,7 @@ pub fn status(target: &Target, settle: bool, recover: bool) -> anyhow::Result<Re
     if !recover {
         inspect::require_recovered(path)?;
     } else if !settle {
-        let report = inspect::report(path)?;
+        let report = inspect::report(path, &Selection::ALL)?;
         if !report.needs_recovery {
             return Ok(report);
         }
@@ -107,7 +117,7 @@ fn perform(path: &Path, request: &Request) -> anyhow::Result<Report> {
         Ok(Wanted::Figures | Wanted::Detach | Wanted::Stop) => Ok(()),
         Err(refusal) => Err(refusal),
     };
-    let report = reactor.report();
+    let report = reactor.whole_report();
     reactor.close(None)?;
     result.map_err(anyhow::Error::msg)?;
     Ok(report)

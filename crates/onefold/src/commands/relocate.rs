@@ -9,10 +9,12 @@ use engine::relocation::forecast::Reads;
 use serde_json::json;
 
 use crate::commands::cli::{ProfileCommand, RelocateCommand, RunArgs, Target};
+use crate::commands::offline;
 use crate::operators::control::{self, Request, Response, RunAction};
 use crate::operators::planning::{self, BLOCK, Taken};
 use crate::operators::profile_file;
 use crate::operators::relocate::{Answer, Ask, OFF};
+use crate::operators::selection::Selection;
 use crate::print::{outside, print, print_json, shown};
 use crate::progress::Teller;
 use crate::report::status::{Report, VERSION};
@@ -117,16 +119,16 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { target, json, .. } = arguments;
     if arguments.pause || arguments.stop {
         let action = if arguments.pause { RunAction::Pause } else { RunAction::Stop };
-        show_run(&tell(target, &Request::Run(action))?, *json);
+        show_run(target, tell(target, &Request::Run(action))?, *json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let state = tell(target, &Request::Status { settle: false })?.relocate.state;
+    let state = tell(target, &Request::status(Selection::NONE))?.relocate.state;
     if !["running", "paused"].contains(&state.as_str()) {
         send_plan(target, arguments.budget)?;
     }
     let mut report = tell(target, &Request::Run(RunAction::Start))?;
     if !arguments.wait {
-        show_run(&report, *json);
+        show_run(target, report, *json)?;
         if !json {
             let pool = shown(&target.pool);
             print(format_args!("'onefold status {pool}' shows how it goes on; --wait waits for its end\n"));
@@ -138,12 +140,12 @@ fn run(arguments: &RunArgs) -> anyhow::Result<ExitCode> {
         std::thread::sleep(PERIOD);
         teller.tell(|_| format!("relocate {}", report.relocate.text()));
         let asked =
-            control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
+            control::call_server_of(&target.pool, target.control.as_deref(), &Request::status(Selection::NONE))?;
         report = asked.context("the server has stopped, and the run with it; moved blocks stay where they are")?;
     }
     teller.finish();
-    show_run(&report, *json);
     let is_whole = report.relocate.state == "finished" && report.relocate.kept.no_space == 0;
+    show_run(target, report, *json)?;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -161,11 +163,12 @@ fn send_plan(target: &Target, budget: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show_run(report: &Report, json: bool) {
+fn show_run(target: &Target, report: Report, json: bool) -> anyhow::Result<()> {
     match json {
-        true => print_json(report),
+        true => print_json(&offline::with_volumes(target, report)?),
         false => print(format_args!("relocate {}\n", report.relocate.text())),
     }
+    Ok(())
 }
 
 fn show_plan(taken: &Taken, json: bool) {

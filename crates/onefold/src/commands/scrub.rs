@@ -3,12 +3,13 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::commands::cli::ScrubArgs;
+use crate::commands::cli::{ScrubArgs, Target};
 use crate::commands::error_text::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::catch_signals;
 use crate::operators::command::scrub_command;
 use crate::operators::control::{self, Request, ScrubAction};
+use crate::operators::selection::Selection;
 use crate::print::{complain, print, print_json};
 use crate::progress::Progress;
 use crate::report::status::Report;
@@ -70,15 +71,16 @@ impl Follower {
     }
 
     /// Shows the final state of the scrub; success if it is finished and no damage is left.
-    fn end(self, report: &Report) -> ExitCode {
+    fn end(self, target: &Target, report: Report) -> anyhow::Result<ExitCode> {
         drop(self.progress);
         let scrub = &report.scrub;
+        let is_sound = scrub.state == "finished" && scrub.damages_left == 0;
         if self.json {
-            print_json(report);
+            print_json(&offline::with_volumes(target, report)?);
         } else {
             print(format_args!("scrub {}\n", scrub.text()));
         }
-        if scrub.state == "finished" && scrub.damages_left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
@@ -95,7 +97,7 @@ pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     if action != ScrubAction::Start || (server.is_some() && !arguments.wait) {
         let report = server.map_or_else(|| offline::request(target, &request), Ok)?;
         if arguments.json {
-            print_json(&report);
+            print_json(&offline::with_volumes(target, report)?);
         } else {
             print(format_args!("scrub {}\n", report.scrub.text()));
             if action == ScrubAction::Start {
@@ -111,11 +113,11 @@ pub fn scrub(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     let mut follower = Follower::new(arguments.json, &report);
     while !follower.see(&report) {
         std::thread::sleep(PERIOD);
-        let asked = control::call_server_of(path, control, &Request::Status { settle: false })?;
+        let asked = control::call_server_of(path, control, &Request::status(Selection::NONE))?;
         let gone = || anyhow::anyhow!("the server has stopped; the next one goes on with the scrub");
         report = asked.ok_or_else(gone)?;
     }
-    Ok(follower.end(&report))
+    follower.end(&arguments.target, report)
 }
 
 /// Scrubs a pool that no server has.
@@ -123,18 +125,18 @@ fn alone(arguments: &ScrubArgs) -> anyhow::Result<ExitCode> {
     let (mailbox, sending) = control::mailbox()?;
     catch_signals(sending)?;
     let mut reactor = offline::open(&arguments.target.pool, mailbox)?;
-    let mut follower = Follower::new(arguments.json, &reactor.report());
+    let mut follower = Follower::new(arguments.json, &reactor.report(&[]));
     let refused = |error| anyhow::anyhow!(explain_control(error));
     reactor.command(scrub_command(ScrubAction::Start))?.map_err(refused)?;
-    while !follower.see(&reactor.report()) {
+    while !follower.see(&reactor.report(&[])) {
         if !reactor.work(PERIOD)? {
             reactor.command(scrub_command(ScrubAction::Pause))?.map_err(refused)?;
             complain(format_args!("the scrub rests: the next 'onefold scrub' goes on where it was"));
             break;
         }
     }
-    let report = reactor.report();
+    let report = reactor.whole_report();
     let result = reactor.close(None);
-    let code = follower.end(&report);
-    result.map(|()| code)
+    let code = follower.end(&arguments.target, report);
+    result.and(code)
 }

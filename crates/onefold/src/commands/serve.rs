@@ -311,8 +311,7 @@ fn refuse_other_capacity(path: &Path, geometry: &Geometry, size: u64) -> anyhow:
 
 /// Makes the volume of `--create` if it is missing; refuses one of another size.
 fn ensure_default_volume(reactor: &mut Reactor, path: &Path, size: u64) -> anyhow::Result<()> {
-    let known = reactor.engine().volumes().find(|volume| volume.name == DEFAULT_VOLUME);
-    if let Some(volume) = known {
+    if let Some(volume) = reactor.engine().volume_named(DEFAULT_VOLUME) {
         if volume.size != size {
             bail!(
                 "the volume '{DEFAULT_VOLUME}' of {} has {} ({} bytes), and --size asks for {} ({size} bytes): leave --create \

@@ -20,6 +20,7 @@ use crate::commands::cli::Target;
 use crate::commands::screen::Screen;
 use crate::io::input::{self, Waited};
 use crate::operators::control::{self, Request};
+use crate::operators::selection::Selection;
 use crate::print::{print, shown};
 use crate::report::recent::{Past, Rates};
 use crate::report::status::Report;
@@ -106,7 +107,7 @@ fn ask(target: &Target) -> anyhow::Result<Report> {
     if backing::kind_of(&target.pool)?.is_none() {
         bail!("{pool} does not exist");
     }
-    let report = control::call_server_of(&target.pool, target.control.as_deref(), &Request::Status { settle: false })?;
+    let report = control::call_server_of(&target.pool, target.control.as_deref(), &Request::status(Selection::ALL))?;
     report.with_context(|| {
         format!("no server has {pool}: 'onefold serve {pool}' starts one, 'onefold status {pool}' shows its contents")
     })

@@ -11,7 +11,8 @@ use anyhow::Context;
 use hyper::body::Bytes;
 use tokio::sync::watch;
 
-use crate::operators::control::{self, Request, Response, Sending};
+use crate::operators::control::{self, Request, Response, Sending, ask_in_parts};
+use crate::operators::selection::Selection;
 use crate::report::recent::{HISTORY_PERIOD, Past, Rates, Sample};
 use crate::report::status::Report;
 
@@ -104,16 +105,22 @@ fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>
         if publish.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH) {
             continue;
         }
-        let known = match control::ask(Request::Status { settle: false }, sending) {
-            Response::Done(report) | Response::InForce(report) => {
-                let taken = Instant::now();
-                let rates = past.add(taken, &report);
-                let samples = past.samples().cloned().collect();
-                Ok(Arc::new(Snapshot { taken, report: *report, rates, samples, made: Made::default() }))
-            }
-            Response::Failed(reason) | Response::Later(reason) => Err(reason),
-            Response::Here | Response::Elsewhere(_) | Response::Relocate(_) => Err("the server gave no figures".into()),
-        };
+        let known = ask(Selection::ALL, sending).map(|report| {
+            let taken = Instant::now();
+            let rates = past.add(taken, &report);
+            let samples = past.samples().cloned().collect();
+            Arc::new(Snapshot { taken, report, rates, samples, made: Made::default() })
+        });
         publish.send_replace(Some((Instant::now(), known)));
+    }
+}
+
+/// Asks the reactor for the figures and the selected volumes, in parts. Fails with the reason if there are none.
+fn ask(volumes: Selection, sending: &Sending) -> Result<Report, String> {
+    let one = |request: &Request| Ok::<_, String>(Some(control::ask(request.clone(), sending)));
+    match ask_in_parts(&Request::status(volumes), one)? {
+        Some(Response::Done(report) | Response::InForce(report)) => Ok(*report),
+        Some(Response::Failed(reason) | Response::Later(reason)) => Err(reason),
+        _ => Err("the server gave no figures".into()),
     }
 }

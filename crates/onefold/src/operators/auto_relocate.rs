@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use crate::operators::control::{self, Request, Response, RunAction, Sending};
 use crate::operators::planning::{self, Asks, Taken};
 use crate::operators::relocate::{Answer, Ask};
+use crate::operators::selection::Selection;
 #[cfg(feature = "faults")]
 use crate::operators::set_clock::SetClock;
 use crate::report::status::Report;
@@ -317,7 +318,7 @@ fn follow(sending: &Sending) {
     loop {
         let (now, hour) = clock.wait(auto.periods.look);
         // It is being opened, or has stopped.
-        let Response::Done(report) = control::ask(Request::Status { settle: false }, sending) else { continue };
+        let Response::Done(report) = control::ask(Request::status(Selection::NONE), sending) else { continue };
         if report.mode != "normal" {
             continue;
         }

@@ -42,8 +42,13 @@ pub fn wanted<'a>(
     clients: impl Fn(VolumeId) -> usize,
 ) -> Result<Wanted<'a>, String> {
     let command = match request {
-        Request::Status { settle: false } => return Ok(Wanted::Figures),
-        Request::Status { settle: true } => Command::Settle,
+        Request::Status { settle, volumes } => {
+            volumes.check()?;
+            if !settle {
+                return Ok(Wanted::Figures);
+            }
+            Command::Settle
+        }
         Request::Stop => return Ok(Wanted::Stop),
         Request::DetachCache => return Ok(Wanted::Detach),
         Request::AttachCache(_) => return Err("a flash is attached through the control socket".into()),
@@ -115,7 +120,7 @@ pub fn judged<'a>(
 
 /// Returns true if the pool in memory already has the effect of a request that has not been answered yet.
 pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
-    let volume = |name: &str| engine.volumes().find(|volume| volume.name == name);
+    let volume = |name: &str| engine.volume_named(name);
     match request {
         Request::CreateVolume { .. } | Request::SetVolume { .. } | Request::SetPool(_) => true,
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
@@ -180,8 +185,7 @@ fn run_command(action: &RunAction) -> Command<'_> {
 }
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
-    let mut volumes = engine.volumes();
-    volumes.find(|volume| volume.name == name).ok_or_else(|| no_volume(name))
+    engine.volume_named(name).ok_or_else(|| no_volume(name))
 }
 
 /// Parses a policy; `None` for `inherit`.

@@ -23,6 +23,7 @@ use tracing::warn;
 use crate::flash::label::{Attach, Label};
 use crate::frontend::nbd::listen::{Listener, Purpose, check_unix_path};
 use crate::operators::relocate::{Answer, Ask};
+use crate::operators::selection::{Parts, Selection};
 use crate::operators::settings::{PoolSettings, VolumeSettings};
 use crate::print::complain;
 use crate::report::status::Report;
@@ -58,6 +59,9 @@ struct Line {
 /// Reason given for a command that is no longer carried out.
 pub const STOPPING: &str = "the server is stopping, and has not ended yet";
 
+/// Error for an answer that does not come from this version.
+pub const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
+
 /// Note shown for a command that is in force and not durable.
 const IN_FORCE: &str = "the host file system is full. The command is in force, and durable when there is space; a crash before that undoes it";
 
@@ -65,10 +69,13 @@ const IN_FORCE: &str = "the host file system is full. The command is in force, a
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum Request {
-    /// The figures; with `settle`, when they are exact.
+    /// The figures, and some volumes; with `settle`, when they are exact.
     Status {
         /// Set to wait until no mapping is unmerged and nothing is pending, so that all figures are exact.
         settle: bool,
+        /// The volumes.
+        #[serde(default)]
+        volumes: Selection,
     },
     /// A new volume; answered when it is durable.
     CreateVolume {
@@ -138,6 +145,25 @@ pub enum Request {
     Stop,
 }
 
+impl Request {
+    /// Asks for the figures, and these volumes.
+    pub fn status(volumes: Selection) -> Request {
+        Request::Status { settle: false, volumes }
+    }
+
+    /// Returns the volumes that the answer has: those that the request names.
+    pub fn volumes(&self) -> Selection {
+        match self {
+            Request::Status { volumes, .. } => volumes.clone(),
+            Request::CreateVolume { name, .. } | Request::DeleteVolume { name, .. } => Selection::one(name),
+            Request::ResizeVolume { name, .. } | Request::SetVolume { name, .. } => Selection::one(name),
+            Request::Grow { .. } | Request::SetPool(_) | Request::Stop => Selection::NONE,
+            Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) | Request::Run(_) => Selection::NONE,
+            Request::AttachCache(_) | Request::DetachCache => Selection::NONE,
+        }
+    }
+}
+
 /// Action on the pass that finds all duplicates.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -185,8 +211,15 @@ pub enum ScrubAction {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Response {
-    /// The request was carried out; the figures after it.
+    /// The request was carried out; the figures after it, with the volumes that it names.
     Done(Box<Report>),
+    /// The figures, with a part of the volumes: more stand behind a number.
+    Part {
+        /// The figures.
+        report: Box<Report>,
+        /// The number behind which the next part begins.
+        next: u16,
+    },
     /// The request is in force, but not durable: the host has no space. It becomes durable when there is some. The figures after it.
     InForce(Box<Report>),
     /// The request was not carried out.
@@ -412,7 +445,7 @@ fn serve(client: &UnixStream, served: &Served, sending: &Sending) -> io::Result<
 
 /// Returns true if a request is answered at once, independent of the state of the pool.
 fn only_looks(request: &Request) -> bool {
-    matches!(request, Request::Status { settle: false } | Request::Stop | Request::Relocate(_))
+    matches!(request, Request::Status { settle: false, .. } | Request::Stop | Request::Relocate(_))
 }
 
 /// Asks the reactor, and waits for its answer.
@@ -443,17 +476,37 @@ fn answer(mut client: &UnixStream, response: &Response) -> io::Result<()> {
     client.write_all(&line)
 }
 
-/// Asks the server of a pool; `None` if no server is found that has it. With the path of a control socket, only that server.
+/// Asks the server of a pool; `None` if no server is found that has it. With the path of a control socket, only that server. An answer in parts is joined.
 pub fn call_server_of(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::Result<Option<Report>> {
-    match ask_server_of(pool, control, request)? {
+    match ask_in_parts(request, |request| ask_server_of(pool, control, request))? {
         Some(Response::Done(report)) => Ok(Some(*report)),
         Some(Response::InForce(report)) => {
             complain(format_args!("note: {}: {IN_FORCE}", pool.display()));
             Ok(Some(*report))
         }
-        Some(_) => bail!("the server's answer is not understood: is it of another version?"),
+        Some(_) => bail!(NOT_UNDERSTOOD),
         None => Ok(None),
     }
+}
+
+/// Sends a request with `ask`. If the answer is a part of the volumes, asks for the others as well, and joins them: the figures are those of the last answer.
+pub fn ask_in_parts<E>(
+    request: &Request,
+    mut ask: impl FnMut(&Request) -> Result<Option<Response>, E>,
+) -> Result<Option<Response>, E> {
+    let settle = matches!(request, Request::Status { settle: true, .. });
+    let mut parts = Parts::default();
+    let mut answer = ask(request)?;
+    while let Some(Response::Part { report, next }) = answer {
+        let Some(volumes) = parts.add(report.volumes, next) else {
+            return Ok(Some(Response::Failed(NOT_UNDERSTOOD.into())));
+        };
+        answer = ask(&Request::Status { settle, volumes })?;
+    }
+    if let Some(Response::Done(report)) = &mut answer {
+        report.volumes = parts.join(std::mem::take(&mut report.volumes));
+    }
+    Ok(answer)
 }
 
 /// Asks as [`call_server_of`] does; the answer may be something else than figures. Waits for the end of a server that stops.
@@ -481,9 +534,6 @@ fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::R
     let store = if pool.exists() { Identity::at(pool)? } else { return Ok(None) };
     for path in paths {
         match call(&path, &Line { store, request: Some(request.clone()) }, None)? {
-            Some(done @ (Response::Done(_) | Response::InForce(_) | Response::Relocate(_) | Response::Later(_))) => {
-                return Ok(Some(done));
-            }
             Some(Response::Failed(error)) => bail!(error),
             Some(Response::Elsewhere(served)) if is_named => bail!(
                 "the server at {} serves {served}, not {}: name that pool, or the control socket of the other server",
@@ -492,6 +542,7 @@ fn ask_once(pool: &Path, control: Option<&Path>, request: &Request) -> anyhow::R
             ),
             // A server of another store is not ours.
             Some(Response::Here | Response::Elsewhere(_)) | None => {}
+            answer => return Ok(answer),
         }
     }
     Ok(None)
@@ -553,7 +604,7 @@ fn call(path: &Path, line: &Line, patience: Option<Duration>) -> anyhow::Result<
         // Nothing can have been done: a second attempt finds out the state of the server.
         return Ok(Some(Response::Later(lost())));
     }
-    serde_json::from_str(&text).map(Some).context("the server's answer is not understood: is it of another version?")
+    serde_json::from_str(&text).map(Some).context(NOT_UNDERSTOOD)
 }
 
 #[cfg(test)]
@@ -583,8 +634,8 @@ mod tests {
                 answer.send(Response::Failed(format!("{request:?}"))).unwrap();
             }
         });
-        let error = ask(&pool, &Request::Status { settle: true }).unwrap_err().to_string();
-        assert_eq!(error, "Status { settle: true }");
+        let error = ask(&pool, &Request::Status { settle: true, volumes: Selection::ALL }).unwrap_err().to_string();
+        assert_eq!(error, "Status { settle: true, volumes: Behind(0) }");
         let mut raw = UnixStream::connect(&path).unwrap();
         let line = |pool: &Path, request: Option<Request>| {
             serde_json::to_string(&Line { store: Identity::at(pool).unwrap(), request }).unwrap() + "\n"

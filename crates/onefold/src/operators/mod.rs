@@ -7,6 +7,7 @@ pub mod planning;
 pub mod profile_file;
 pub mod properties;
 pub mod relocate;
+pub mod selection;
 pub mod service;
 #[cfg(feature = "faults")]
 mod set_clock;

@@ -11,15 +11,13 @@ use engine::relocation::plan::{Plan, Rules, plan};
 use engine::relocation::profile::contents;
 use engine::relocation::{Object, Run};
 
-use crate::operators::control::{Request, Response, RunAction};
+use crate::operators::control::{NOT_UNDERSTOOD, Request, Response, RunAction};
 use crate::operators::relocate::{self, Answer, Ask};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
 /// Rows of slots that are sent at once.
 const ROWS_AT_ONCE: usize = 1000;
-/// Error for an answer that does not come from this version.
-pub const NOT_UNDERSTOOD: &str = "the server's answer is not understood: is it of another version?";
 
 /// Function that asks a server. A refusal of the server is an error.
 pub type Asks<'a> = &'a dyn Fn(&Request) -> anyhow::Result<Response>;

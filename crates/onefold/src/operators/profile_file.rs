@@ -17,7 +17,8 @@ use engine::relocation::profiling::Profiling;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::operators::planning::{self, Asks, NOT_UNDERSTOOD, Taken};
+use crate::operators::control::NOT_UNDERSTOOD;
+use crate::operators::planning::{self, Asks, Taken};
 use crate::operators::relocate::{Answer, Ask, OFF, Row, Step, may_be_counted};
 use crate::store::probe;
 use crate::store::replace::Replaceable;

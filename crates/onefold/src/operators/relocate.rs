@@ -236,7 +236,7 @@ impl Profiles {
                 return Ok(Answer::Names { names: more.cloned().collect() });
             }
             Ask::Import { volume, begins, objects } => {
-                let id = engine.volumes().find(|one| one.name == volume).map(|one| one.id);
+                let id = engine.volume_named(&volume).map(|one| one.id);
                 let id = id.ok_or_else(|| no_volume(&volume))?;
                 let profiling = engine.profiling_mut().ok_or(OFF)?;
                 if begins {

@@ -81,7 +81,7 @@ impl Lifecycle {
 
     /// Refuses a request for a temporary reason: the pool is being opened, or the server stops. Returns `None` if the request may be judged.
     pub(super) fn refuse(&self, request: &Request) -> Option<Response> {
-        if matches!(request, Request::Status { settle: false } | Request::Stop) {
+        if matches!(request, Request::Status { settle: false, .. } | Request::Stop) {
             return None;
         }
         if self.recovered().is_none() {

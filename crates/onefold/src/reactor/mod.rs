@@ -48,9 +48,10 @@ mod pending_commands;
 mod requests;
 mod stop;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use engine::{Effect, Engine, Event, PassState, Status};
+use engine::{Effect, Engine, Event, PassState, Status, Volume};
 use tracing::error;
 
 use crate::frontend::nbd::listen::Listener;
@@ -63,7 +64,7 @@ use crate::operators::control::{Mailbox, ScrubAction};
 use crate::operators::relocate::Profiles;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
-use crate::report::status::Report;
+use crate::report::status::{Report, VolumeReport};
 
 use devices::Devices;
 use event_wait::EventWait;
@@ -117,11 +118,14 @@ impl Reactor {
         Ok(())
     }
 
-    /// Collects the figures of the engine, the server and the flash.
-    pub fn report(&self) -> Report {
+    /// Collects the figures of the engine, the server and the flash, and those of some volumes.
+    pub fn report(&self, volumes: &[&Volume]) -> Report {
         let (engine, serving) = (&self.core.engine, self.lifecycle.is_serving());
         let memory = if serving { self.memory.total() } else { memory::of_pool(engine.properties().memory()) };
-        let mut report = Report::new(engine, memory, |volume| self.server.clients_of(volume));
+        let clients = if volumes.is_empty() { HashMap::new() } else { self.server.clients() };
+        let of_volume =
+            |volume: &&Volume| VolumeReport::new(volume, engine, clients.get(&volume.id).map_or(0, |&count| count));
+        let mut report = Report::new(engine, memory, volumes.iter().map(of_volume).collect());
         report.latency = LatencyReport::new(self.server.latencies());
         report.host_full = self.monitor.host_lacks_space();
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
@@ -131,6 +135,11 @@ impl Reactor {
         let policy = engine.properties().flash_policy().to_string();
         report.flash = FlashReport { policy, ..self.devices.flash_report(&engine.status(), engine.geometry()) };
         report
+    }
+
+    /// Collects the figures with those of all volumes, for a pool that is not served.
+    pub fn whole_report(&self) -> Report {
+        self.report(&self.core.engine.volumes().collect::<Vec<_>>())
     }
 
     /// Borrows the engine to read its state.

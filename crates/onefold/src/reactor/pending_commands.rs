@@ -12,6 +12,7 @@ use tracing::info;
 use crate::io::core::Core;
 use crate::operators::command::{self, Leaving};
 use crate::operators::control::{Request, Response};
+use crate::operators::selection::Selection;
 
 /// Longest wait of a command for space on the host before the client gets an answer without, and the interval of the checks for it.
 pub(super) const SPACE_NANOS: Nanos = 5_000_000_000;
@@ -49,6 +50,11 @@ impl ClientCommand {
     ) -> ClientCommand {
         let done = command::done(request);
         ClientCommand { reply: Some(reply), request: Box::new(request.clone()), since, leaving, done }
+    }
+
+    /// Returns the request of the command.
+    pub(super) fn request(&self) -> &Request {
+        &self.request
     }
 
     /// Returns the clients of a volume that leave when the command succeeds.
@@ -118,9 +124,9 @@ impl PendingCommands {
         self.space_due
     }
 
-    /// Takes the clients whose commands have waited for space on the host for long, each with true if its command is in force in memory. Returns none before
-    /// the time for that has come.
-    pub(super) fn overdue(&mut self, core: &Core) -> Vec<(Sender<Response>, bool)> {
+    /// Takes the clients whose commands have waited for space on the host for long, each with true if its command is in force in memory, and the volumes of
+    /// its answer. Returns none before the time for that has come.
+    pub(super) fn overdue(&mut self, core: &Core) -> Vec<(Sender<Response>, bool, Selection)> {
         let now = core.now;
         let mut overdue = Vec::new();
         if self.space_due.is_none_or(|due| due > now) {
@@ -130,7 +136,8 @@ impl PendingCommands {
         for waiter in self.waiters.values_mut() {
             let Waiter::Client(ClientCommand { reply: reply @ Some(_), request, since, .. }) = waiter else { continue };
             if now - *since >= SPACE_NANOS && core.engine.holds_back_commands() {
-                overdue.extend(reply.take().map(|reply| (reply, command::is_in_force(request, &core.engine))));
+                let is_in_force = command::is_in_force(request, &core.engine);
+                overdue.extend(reply.take().map(|reply| (reply, is_in_force, request.volumes())));
             } else {
                 self.space_due = Some(now + SPACE_PERIOD);
             }

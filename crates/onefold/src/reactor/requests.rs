@@ -137,7 +137,7 @@ impl Reactor {
                 if wanted == Wanted::Stop {
                     self.lifecycle.request_stop();
                 }
-                let _ = client.send(Response::Done(Box::new(self.report())));
+                let _ = client.send(self.figures(&request));
             }
             Err(refusal) => {
                 let _ = client.send(Response::Failed(refusal));
@@ -145,10 +145,20 @@ impl Reactor {
         }
     }
 
+    /// Answers a request that was carried out: with the figures, and the volumes that it names.
+    fn figures(&self, request: &Request) -> Response {
+        let (volumes, next) = request.volumes().part(&self.core.engine);
+        let report = Box::new(self.report(&volumes));
+        match next {
+            Some(next) => Response::Part { report, next },
+            None => Response::Done(report),
+        }
+    }
+
     /// Sends the result to a client of the control socket, which may be gone.
     fn answer(&self, result: anyhow::Result<()>, client: &Sender<Response>) {
         let _ = client.send(match result {
-            Ok(()) => Response::Done(Box::new(self.report())),
+            Ok(()) => Response::Done(Box::new(self.report(&[]))),
             Err(error) => Response::Failed(format!("{error:#}")),
         });
     }
@@ -168,10 +178,11 @@ impl Reactor {
                     Some(Leaving::Resized(volume)) => self.server.let_go(volume, &self.core),
                     None => {}
                 }
-                command.answer(match result {
-                    Ok(()) => Response::Done(Box::new(self.report())),
+                let response = match result {
+                    Ok(()) => self.figures(command.request()),
                     Err(error) => Response::Failed(explain_control(error).into()),
-                });
+                };
+                command.answer(response);
             }
             Some(Waiter::Ourselves) | None => {}
         }
@@ -192,9 +203,9 @@ impl Reactor {
 
     /// Answers clients whose commands have waited for space on the host for long. Their commands continue.
     pub(super) fn answer_for_space(&mut self) {
-        for (reply, is_in_force) in self.commands.overdue(&self.core) {
+        for (reply, is_in_force, volumes) in self.commands.overdue(&self.core) {
             let response = match is_in_force {
-                true => Response::InForce(Box::new(self.report())),
+                true => Response::InForce(Box::new(self.report(&volumes.part(&self.core.engine).0))),
                 false => Response::Failed(WAITS_FOR_SPACE.into()),
             };
             // The client may be gone.

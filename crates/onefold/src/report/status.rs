@@ -41,10 +41,10 @@ pub const NOT_RECOVERED: &str = "this is what recovery will find, and nothing wa
                                  'onefold status --recover'";
 
 report! {
-    /// A pool's figures now: those of the engine, the limit of memory with its origin, and the number of clients of each volume. `*_blocks*` are blocks of
+    /// A pool's figures now: those of the engine, the limit of memory with its origin, and some volumes or all. `*_blocks*` are blocks of
     /// 4096 bytes.
     #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-    pub struct Report from (engine: &Engine, memory: (u64, Source), clients: impl Fn(VolumeId) -> usize) where {
+    pub struct Report from (engine: &Engine, memory: (u64, Source), volumes: Vec<VolumeReport>) where {
         let status = engine.status();
         let held = status.held;
     } {
@@ -191,8 +191,7 @@ report! {
         #[serde(default)]
         opened: Option<u64> = None,
         /// The volumes.
-        volumes: Vec<VolumeReport> =
-            engine.volumes().map(|volume| VolumeReport::new(volume, engine, clients(volume.id))).collect(),
+        volumes: Vec<VolumeReport> = volumes,
     }
 }
 
@@ -279,7 +278,7 @@ pub struct DamageReport {
 impl DamageReport {
     /// Describes a damage, with the name of its volume if that still exists.
     pub fn new(engine: &Engine, damage: &Damage) -> DamageReport {
-        let volume = |id: VolumeId| engine.volumes().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+        let volume = |id: VolumeId| engine.volume(id).map(|volume| volume.name.clone());
         DamageReport {
             number: damage.number,
             what: match damage.what {

@@ -335,7 +335,7 @@ pub mod tests {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
         let parameters = Parameters::new(geometry, [1; 16], [2; 32], DigestFunction::Blake3);
         let engine = Engine::open(parameters, Limits::for_memory(64 << 20, &geometry).unwrap(), 0);
-        let mut report = Report::new(&engine, (64 << 20, crate::memory::Source::Default), |_| 0);
+        let mut report = Report::new(&engine, (64 << 20, crate::memory::Source::Default), Vec::new());
         report.mode = "normal".into();
         report.addresses = vec!["unix:/srv/disk.onefold.sock".into()];
         report.volumes = (0..volumes).map(|number| volume(&format!("vm{number:03}"), number as u64 * 256)).collect();

@@ -5,7 +5,7 @@
 
 mod answers;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -586,6 +586,15 @@ impl Server {
     pub fn clients_of(&self, volume: VolumeId) -> usize {
         let uses = |connection: &Connection| connection.volume() == volume && connection.state != State::Dead;
         self.connections.iter().flatten().filter(|connection| uses(connection)).count()
+    }
+
+    /// Counts the connections that are not dead, by their volumes; volumes without any are left out.
+    pub fn clients(&self) -> HashMap<VolumeId, usize> {
+        let mut clients = HashMap::new();
+        for connection in self.connections.iter().flatten().filter(|connection| connection.state != State::Dead) {
+            *clients.entry(connection.volume()).or_default() += 1;
+        }
+        clients
     }
 
     /// Kills the connections for which `chosen` returns true.
