@@ -1,7 +1,7 @@
 //! Cache of figures for all readers: requested of the reactor at most once in [`FRESH`], kept, and shown to readers that come meanwhile.
 //!
 //! A thread asks and waits, so that no other thread does; readers wait for it with a limit. Without readers it asks once in [`HISTORY_PERIOD`], for the
-//! history.
+//! history and without volumes.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -98,7 +98,14 @@ fn follow(asked: &Receiver<()>, sending: &Sending, publish: &watch::Sender<News>
     let mut past = Past::default();
     loop {
         match asked.recv_timeout(HISTORY_PERIOD) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                // The history has no volumes, and no reader waits.
+                if let Ok(report) = ask(Selection::NONE, sending) {
+                    past.sample(Instant::now(), &report);
+                }
+                continue;
+            }
             Err(RecvTimeoutError::Disconnected) => return,
         }
         // A reader that asked while the last answer was on its way has got that.
