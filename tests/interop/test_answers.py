@@ -90,6 +90,7 @@ class Answers(unittest.TestCase):
             few, many = (json.dumps(shape(answer)).replace("new2", "new1") for answer in answers)
             self.assertEqual(few, many, "as long beside 10 volumes as beside 1,000")
             self.parts(pool, asker)
+            self.profile(pool)
             self.named(pool, asker)
             self.changed_between_two_parts(asker)
             pool.stop()
@@ -113,6 +114,17 @@ class Answers(unittest.TestCase):
             report = json.loads(onefold(*command, pool.path, "--json").stdout)
             self.assertEqual(names(report["volumes"]), names(whole["volumes"]))
         self.assertEqual(names(asker.ask("scrub", action="start")["done"]["volumes"]), [])
+
+    def profile(self, pool):
+        """A saved profile names all volumes."""
+        file = os.path.join(pool.folder, "profile")
+        onefold("relocate", "profile", "start", pool.path)
+        onefold("relocate", "profile", "save", pool.path, file)
+        with open(file) as lines:
+            saved = json.loads(lines.readline())["volumes"]
+        self.assertEqual([name for _, name in saved], names(pool.status()["volumes"]))
+        onefold("relocate", "profile", "load", pool.path, file)
+        onefold("relocate", "profile", "stop", pool.path)
 
     def named(self, pool, asker):
         """Commands about one volume find the last one."""

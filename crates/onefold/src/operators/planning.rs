@@ -1,6 +1,8 @@
 //! Planner of relocation (docs/papers/rededup.md): takes the profile from the server that keeps it, makes a plan, and gives it to the server. It sends operators'
 //! requests, for a few runs at a time: the data path waits for none of it.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use engine::MOST_EXTENTS;
 use engine::relocation::assess::{Sharing, assess};
@@ -32,8 +34,8 @@ pub struct Taken {
     pub dropped: u64,
     /// Slots of the pool.
     pub slots: u64,
-    /// Numbers of the present volumes, and their names.
-    pub volumes: Vec<(u32, String)>,
+    /// Present volumes: names by numbers.
+    pub volumes: BTreeMap<u32, String>,
     /// Names of the objects, from the first that is no volume on.
     pub names: Vec<String>,
     /// Runs that the server has kept.
@@ -48,10 +50,24 @@ pub fn ask(asks: Asks<'_>, ask: Ask) -> anyhow::Result<Answer> {
     }
 }
 
+/// Asks for the present volumes: names by numbers.
+pub fn volumes(asks: Asks<'_>) -> anyhow::Result<BTreeMap<u32, String>> {
+    let (mut all, mut behind) = (BTreeMap::new(), 0);
+    loop {
+        let Answer::Volumes { volumes } = ask(asks, Ask::Volumes { behind })? else { bail!(NOT_UNDERSTOOD) };
+        match volumes.last() {
+            Some((last, _)) if *last > behind => behind = *last,
+            Some(_) => bail!(NOT_UNDERSTOOD),
+            None => return Ok(all),
+        }
+        all.extend(volumes.into_iter().map(|(number, name)| (u32::from(number), name)));
+    }
+}
+
 impl Taken {
     /// Takes all current runs; those that come meanwhile are not waited for.
     pub fn from(asks: Asks<'_>) -> anyhow::Result<Taken> {
-        let Answer::Summary { on, reads, dropped, ended, slots, volumes } = ask(asks, Ask::Summary)? else {
+        let Answer::Summary { on, reads, dropped, ended, slots } = ask(asks, Ask::Summary)? else {
             bail!(NOT_UNDERSTOOD)
         };
         let (mut runs, mut from) = (Vec::new(), dropped);
@@ -72,7 +88,7 @@ impl Taken {
                 names.extend(more);
             }
         }
-        Ok(Taken { on, reads, dropped, slots, volumes, names, runs })
+        Ok(Taken { on, reads, dropped, slots, volumes: volumes(asks)?, names, runs })
     }
 
     /// Returns the name of an object; a deleted volume is called by its number.
@@ -80,8 +96,7 @@ impl Taken {
         if let Some(name) = object.0.checked_sub(FIRST).and_then(|at| self.names.get(at as usize)) {
             return name.clone();
         }
-        let volume = self.volumes.iter().find(|(number, _)| *number == object.0);
-        volume.map_or_else(|| format!("volume {} (deleted)", object.0), |(_, name)| name.clone())
+        self.volumes.get(&object.0).cloned().unwrap_or_else(|| format!("volume {} (deleted)", object.0))
     }
 
     /// Makes a plan of at most `budget` bytes, cut to the first moves for which the server has space; also returns the number of objects that were read. Of

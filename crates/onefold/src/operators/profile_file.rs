@@ -6,6 +6,7 @@
 //! A command that loads one builds the whole profile first, as the server will: an error names the line, and the server gets no part of it. The server builds
 //! the new profile beside its present one, which goes only when all rows have come.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -74,6 +75,7 @@ pub fn take(pool: &Path, asks: Asks<'_>) -> anyhow::Result<ProfileFile> {
     let Taken { on, reads, dropped, slots, volumes, names, runs } = Taken::from(asks)?;
     ensure!(on, OFF);
     let objects = names.len() as u64 + u64::from(engine::relocation::objects::FIRST);
+    let volumes = volumes.into_iter().collect();
     let mut saved = ProfileFile { pool: id(pool)?, reads, dropped, volumes, profiling: Profiling::default() };
     saved.profiling.profile.go_on_from(reads, dropped);
     let mut rows: Vec<Row> = names.into_iter().map(Row::Name).collect();
@@ -96,11 +98,13 @@ pub fn take(pool: &Path, asks: Asks<'_>) -> anyhow::Result<ProfileFile> {
 
 /// Gives a saved profile to the server of a pool; how many runs it has, and how many parts were left out.
 pub fn load(file: &Path, pool: &Path, asks: Asks<'_>) -> anyhow::Result<(u64, u64)> {
-    let Answer::Summary { slots, volumes, .. } = planning::ask(asks, Ask::Summary)? else { bail!(NOT_UNDERSTOOD) };
+    let Answer::Summary { slots, .. } = planning::ask(asks, Ask::Summary)? else { bail!(NOT_UNDERSTOOD) };
+    let volumes = planning::volumes(asks)?;
     let shown = file.display().to_string();
     let lines = BufReader::new(File::open(file).with_context(|| format!("cannot open {shown}"))?);
     let saved = ProfileFile::read(Lines { lines, shown, number: 0 }, &id(pool)?, slots)?;
-    let same: Vec<u32> = saved.volumes.iter().filter(|one| volumes.contains(one)).map(|one| one.0).collect();
+    let is_same = |(number, name): &&(u32, String)| volumes.get(number) == Some(name);
+    let same: BTreeSet<u32> = saved.volumes.iter().filter(is_same).map(|one| one.0).collect();
     let mut left_out = 0;
     let (by, mut rows, mut bytes) = (std::process::id(), Vec::new(), 0);
     let send = |step: Step| match planning::ask(asks, Ask::Load { by, step })? {

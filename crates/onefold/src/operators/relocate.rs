@@ -10,6 +10,7 @@ use engine::relocation::{Object, Run};
 use serde::{Deserialize, Serialize};
 
 use crate::io::record::Recorded;
+use crate::operators::selection::VOLUMES_AT_ONCE;
 use crate::report::status::no_volume;
 
 /// Runs or parts in an answer.
@@ -29,6 +30,11 @@ pub enum Ask {
     Renew,
     /// Close the open runs, and answer with a summary.
     Summary,
+    /// Some volumes, behind this number.
+    Volumes {
+        /// The number.
+        behind: u16,
+    },
     /// Some runs, from this number on.
     Runs {
         /// The number.
@@ -145,8 +151,11 @@ pub enum Answer {
         ended: u64,
         /// Slots of the pool.
         slots: u64,
-        /// Numbers of objects, and the names of the volumes that they are.
-        volumes: Vec<(u32, String)>,
+    },
+    /// Some volumes.
+    Volumes {
+        /// Numbers and names, in the order of the numbers; none: there are no more.
+        volumes: Vec<(u16, String)>,
     },
     /// Some runs: slot, blocks and object.
     Runs {
@@ -216,6 +225,12 @@ impl Profiles {
             }
             Ask::Renew => engine.profiling_mut().ok_or(OFF)?.renew(),
             Ask::Summary => {}
+            Ask::Volumes { behind } => {
+                let some = engine.volumes_above(VolumeId(behind)).take(VOLUMES_AT_ONCE);
+                return Ok(Answer::Volumes {
+                    volumes: some.map(|volume| (volume.id.0, volume.name.clone())).collect(),
+                });
+            }
             Ask::Runs { from } => {
                 let profiling = engine.profiling().ok_or(OFF)?;
                 let (mut next, mut runs) = (profiling.profile.ended(), Vec::new());
@@ -257,14 +272,13 @@ impl Profiles {
             }
         }
         let slots = engine.geometry().slots();
-        let volumes = engine.volumes().map(|volume| (u32::from(volume.id.0), volume.name.clone())).collect();
         let Some(profiling) = engine.profiling_mut() else {
-            return Ok(Answer::Summary { on: false, reads: 0, dropped: 0, ended: 0, slots, volumes });
+            return Ok(Answer::Summary { on: false, reads: 0, dropped: 0, ended: 0, slots });
         };
         let profile = &mut profiling.profile;
         profile.end_open();
         let (reads, dropped, ended) = (profile.reads(), profile.dropped(), profile.ended());
-        Ok(Answer::Summary { on: true, reads, dropped, ended, slots, volumes })
+        Ok(Answer::Summary { on: true, reads, dropped, ended, slots })
     }
 
     /// Carries out a step of a load; returns false after the last one. Fails if the load of another client, or a stop of the profile, has ended this one.
