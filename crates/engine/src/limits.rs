@@ -4,6 +4,7 @@ use crate::cache::arc::content_bytes;
 use crate::dedup::index::{Index, Size};
 use crate::device::DeviceTraits;
 use crate::format::geometry::Geometry;
+use crate::format::volume::MAX_VOLUMES;
 use crate::icache::ghosts::ghost_bytes;
 use crate::icache::rule::CacheLimits;
 
@@ -37,14 +38,21 @@ pub struct Limits {
     pub read_ahead: u32,
     /// Requests in flight.
     pub requests: u32,
+    /// Volumes, hidden and deleted ones included. A pool with more is served, and gets no new ones.
+    pub volumes: u32,
     /// Partition of the memory that index and read cache share.
     pub cache: CacheLimits,
     /// Traits of the disk under the store, as the driver reports them.
     pub device: DeviceTraits,
 }
 
-/// Bytes of the tables of I/Os, records, inlined blocks and volumes, and of an allocator's own state.
+/// Bytes of memory for each volume that a pool may have: a volume takes about a tenth of that.
+const VOLUME_SHARE_BYTES: u64 = 4096;
+/// Bytes of the tables of I/Os, records, inlined blocks and volumes, and of an allocator's own state. Volumes beyond [`VOLUMES_INCLUDED_BYTES`] are not
+/// among them.
 const FIXED_BYTES: u64 = 4 << 20;
+/// Bytes of these for volumes.
+const VOLUMES_INCLUDED_BYTES: u64 = 1 << 20;
 /// Bytes that a region that defragmentation is to look at takes in its table, with the table's own.
 pub(crate) const REGION_BYTES: u64 = 64;
 /// Bytes that a request can take for each of its blocks.
@@ -215,9 +223,16 @@ impl Limits {
             discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
+            volumes: (memory / VOLUME_SHARE_BYTES).clamp(1, MAX_VOLUMES as u64) as u32,
             cache: CacheLimits::default(),
             device: DeviceTraits::default(),
         })
+    }
+
+    /// Returns the bytes of memory that a table of volumes of `bytes` bytes takes beyond those that every pool has for it; subtract them from the memory that
+    /// is divided. They are whole MiB.
+    pub fn volumes_bytes(bytes: u64) -> u64 {
+        bytes.saturating_sub(VOLUMES_INCLUDED_BYTES).next_multiple_of(MIB)
     }
 
     /// Returns the bytes of memory that flash with `places` places takes in a pool of this geometry; subtract them from the memory that is divided.

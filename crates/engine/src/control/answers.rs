@@ -100,6 +100,11 @@ impl Engine {
         above.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
     }
 
+    /// Returns the bytes of memory that the table of volumes takes.
+    pub fn volumes_memory(&self) -> u64 {
+        self.pool.durable.volumes().memory()
+    }
+
     /// Returns the volume with a number, if users may see it.
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
         let volume = &self.pool.durable.volumes()[self.pool.volume_index(id)?];

@@ -1,5 +1,6 @@
 //! Volumes of a pool, and their entry in the volume table.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::api::VolumeId;
@@ -14,7 +15,7 @@ use crate::properties::VolumeProperties;
 /// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 63;
 /// Maximum number of volumes of a pool.
-pub const MAX_VOLUMES: usize = 1024;
+pub const MAX_VOLUMES: usize = 32_768;
 /// Maximum number of blocks of a volume. Keys of different volumes are never adjacent.
 pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 /// Maximum height of a map.
@@ -75,8 +76,15 @@ pub struct Volume {
     pub(crate) deleted: Option<u64>,
     /// Size when the last checkpoint began: the size in the table on disk.
     pub(crate) merged_size: u64,
-    /// Counts of its writes since it was opened or created.
-    pub writes: WriteCounts,
+    /// Counts of its writes since it was opened or created, once there are any.
+    pub(crate) writes: Option<Box<WriteCounts>>,
+}
+
+impl Volume {
+    /// Returns the counts of its writes since it was opened or created.
+    pub fn writes(&self) -> WriteCounts {
+        self.writes.as_deref().copied().unwrap_or_default()
+    }
 }
 
 /// Returns true if a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
@@ -142,7 +150,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         since: 0,
         deleted: None,
         merged_size: size,
-        writes: WriteCounts::default(),
+        writes: None,
     };
     Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
 }
@@ -213,7 +221,7 @@ mod tests {
             since: 0,
             deleted: None,
             merged_size: size,
-            writes: WriteCounts::default(),
+            writes: None,
             keeps: None,
         };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };

@@ -56,6 +56,10 @@ pub(crate) struct VolumeTable {
     sums: TableSums,
     /// Volumes whose size differs from that of the last checkpoint, perhaps.
     resized: BTreeSet<VolumeId>,
+    /// Bytes of all names.
+    name_bytes: u64,
+    /// Number of volumes with counts of writes.
+    written_volumes: u64,
     /// Number of insertions and deletions so far.
     version: u64,
     /// Former counts of the volumes that the checkpoint in progress has changed; `None` if none changes counts.
@@ -417,6 +421,7 @@ impl VolumeTable {
         }
         self.count(at, 1);
         self.version += 1;
+        self.name_bytes += self.volumes[at].name.len() as u64;
         self.last_inserted = self.volumes[at].id.0;
         at
     }
@@ -437,6 +442,8 @@ impl VolumeTable {
         }
         self.dirty.insert(id);
         self.maps.remove(at);
+        self.written_volumes -= u64::from(self.volumes[at].writes.is_some());
+        self.name_bytes -= self.volumes[at].name.len() as u64;
         self.volumes.remove(at)
     }
 
@@ -534,12 +541,19 @@ impl VolumeTable {
 
     /// Adds to the counts of a volume's writes.
     pub(crate) fn count_writes(&mut self, at: usize, counts: WriteCounts) {
-        self.volumes[at].writes += counts;
+        *self.writes_of(at) += counts;
     }
 
     /// Counts a write with unchanged content.
     pub(crate) fn count_unchanged(&mut self, at: usize) {
-        self.volumes[at].writes.unchanged_blocks += 1;
+        self.writes_of(at).unchanged_blocks += 1;
+    }
+
+    /// Returns the counts of a volume's writes: they take memory from the first write on.
+    fn writes_of(&mut self, at: usize) -> &mut WriteCounts {
+        let writes = &mut self.volumes[at].writes;
+        self.written_volumes += u64::from(writes.is_none());
+        writes.get_or_insert_default()
     }
 
     /// Returns the form of the table on disk, or the one that the checkpoint in progress gives it.
@@ -645,8 +659,13 @@ impl VolumeTable {
         let name = size_of::<String>() as u64 + size_of::<VolumeId>() as u64 + NODE_BYTES;
         let number = size_of::<VolumeId>() as u64 + NODE_BYTES;
         let settings = self.settings.len() as u64 * (size_of::<SettingsKey>() as u64 + NODE_BYTES);
-        let names: u64 = self.names.keys().map(|name| name.len() as u64).sum();
-        list_bytes(&self.volumes) + list_bytes(&self.maps) + settings + volumes * (name + number) + 2 * names
+        let writes = self.written_volumes * size_of::<WriteCounts>() as u64;
+        list_bytes(&self.volumes)
+            + list_bytes(&self.maps)
+            + settings
+            + volumes * (name + number)
+            + 2 * self.name_bytes
+            + writes
     }
 }
 
@@ -673,7 +692,7 @@ mod tests {
             since: 0,
             deleted: None,
             merged_size: size,
-            writes: WriteCounts::default(),
+            writes: None,
         }
     }
 

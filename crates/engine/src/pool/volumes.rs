@@ -11,13 +11,12 @@ use alloc::string::String;
 
 use super::Pool;
 use crate::api::*;
-use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
 use crate::format::entry::Key;
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
-use crate::format::volume::{Keeps, MAX_BLOCKS, MAX_VOLUMES, Volume, is_name, most_blocks};
+use crate::format::volume::{Keeps, MAX_BLOCKS, Volume, is_name, most_blocks};
 use crate::pool::durable::Durable;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
@@ -157,7 +156,7 @@ impl Pool {
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.durable.volumes.len() < MAX_VOLUMES);
+        let id = self.free_number().filter(|_| self.durable.volumes.len() < self.limits.volumes as usize);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
@@ -177,7 +176,7 @@ impl Pool {
             since,
             deleted: None,
             merged_size: size,
-            writes: WriteCounts::default(),
+            writes: None,
         };
         let at = self.durable.volumes.create(volume, root);
         self.checkpoint.note_inserted(at);

@@ -9,6 +9,7 @@ use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
+use crate::format::volume::MAX_VOLUMES;
 use crate::icache::rule::CacheLimits;
 use crate::limits::Limits;
 use crate::properties::CacheSetting;
@@ -415,6 +416,7 @@ impl<'a> Reader<'a> {
             discard_pages: self.small()?,
             discards: self.small()?,
             requests: self.small()?,
+            volumes: MAX_VOLUMES as u32,
             cache: CacheLimits {
                 setting: match self.small()? {
                     0 => None,

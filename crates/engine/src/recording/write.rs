@@ -287,6 +287,8 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         discard_pages,
         discards,
         requests,
+        // It follows from the memory, and a recording that reaches it is rare.
+        volumes: _,
         cache: CacheLimits { setting, interval, unit, sampled_one_in, hit_costs: [index_hit, read_hit] },
         device:
             DeviceTraits { is_rotational, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks },

@@ -59,7 +59,8 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "the pool's tables have no space for this change: discard something, or wait until deleted data is freed"
         }
         ControlError::TooManyVolumes => {
-            "the pool has 1,024 volumes, which is the limit, with deleted ones whose space has not come back yet: delete one, or use another pool"
+            "the pool has as many volumes as its memory allows (one for each 4 KiB of --memory, 32,768 at most), with deleted ones whose space has not come \
+             back yet: delete one, give the server more memory, or use another pool"
         }
         ControlError::BadCapacity(error) => error.0,
         ControlError::NoHostSpace => {

@@ -1,9 +1,10 @@
-//! Memory of the process, divided: the engine and its clients, the tables of the flash, and the profiles of device reads.
+//! Memory of the process, divided: the engine and its clients, the tables of the flash, the profiles of device reads, and the table of volumes.
 //!
 //! Owns the division. It is made anew when the memory is set, when a share changes and when the pool has grown. Invariants: the engine's limits, the server's
 //! budgets and the kept buffers follow one division; a share that does not fit changes nothing.
 
-use engine::Geometry;
+use engine::{Geometry, Limits};
+use tracing::warn;
 
 use crate::frontend::nbd::server::Server;
 use crate::io::arena::{self, BLOCK};
@@ -21,6 +22,8 @@ pub(super) struct MemoryShares {
     for_flash: u64,
     /// Bytes that the profiles of device reads take at most.
     for_profiles: u64,
+    /// Bytes that the table of volumes takes beyond those that each pool has.
+    for_volumes: u64,
     /// Number of clients that was requested.
     clients: u32,
     /// True while memory is being divided anew: memory that the tables no longer need returns to the system at the end of that.
@@ -30,7 +33,7 @@ pub(super) struct MemoryShares {
 impl MemoryShares {
     /// Takes over the division that the reactor begins with, for `clients` clients, beside `for_flash` bytes for the tables of the flash.
     pub(super) fn new(partition: MemoryPartition, source: Source, for_flash: u64, clients: u32) -> MemoryShares {
-        MemoryShares { partition, source, for_flash, for_profiles: 0, clients, heap_shrinks: false }
+        MemoryShares { partition, source, for_flash, for_profiles: 0, for_volumes: 0, clients, heap_shrinks: false }
     }
 
     /// Returns the current division.
@@ -102,6 +105,18 @@ impl MemoryShares {
         Ok(())
     }
 
+    /// Gives the table of volumes the bytes that it takes, where they have changed by a MiB. It has them already, so a division that is impossible is only
+    /// reported.
+    pub(super) fn follow_volumes(&mut self, core: &mut Core, server: &mut Server) {
+        let bytes = Limits::volumes_bytes(core.engine.volumes_memory());
+        let before = std::mem::replace(&mut self.for_volumes, bytes);
+        if before != bytes
+            && let Err(error) = self.divide_again(core, server)
+        {
+            warn!("the volumes take {} of the memory: {error:#}", size::show(bytes));
+        }
+    }
+
     /// Keeps memory for the buffers that the engine uses, and for no more. Their number changes at each call for the engine's effects.
     pub(super) fn follow_buffers(&mut self, core: &mut Core, server: &mut Server) {
         if self.heap_shrinks && !core.engine.is_resizing() {
@@ -117,7 +132,7 @@ impl MemoryShares {
 
     /// Returns the bytes that the engine and its clients do not get.
     fn taken(&self) -> u64 {
-        self.for_flash + self.for_profiles
+        self.for_flash + self.for_profiles + self.for_volumes
     }
 
     fn divided(&self, bytes: u64, geometry: &Geometry) -> anyhow::Result<MemoryPartition> {

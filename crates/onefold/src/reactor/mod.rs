@@ -250,6 +250,7 @@ impl Reactor {
         let status = self.core.engine.status();
         self.monitor.look_at_jobs(&self.core.engine, &status, &mut self.devices);
         self.grow_automatically(&status);
+        self.memory.follow_volumes(&mut self.core, &mut self.server);
         self.monitor.look_at_pool(self.core.now, &self.core.engine, &status, &self.devices);
     }
 

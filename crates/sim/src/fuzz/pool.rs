@@ -45,6 +45,7 @@ pub const LIMITS: Limits = Limits {
     read_ahead: 1024,
     device: DeviceTraits::SSD,
     requests: 4,
+    volumes: engine::MAX_VOLUMES as u32,
     cache: crate::runs::config::GIVEN_CACHE,
 };
 

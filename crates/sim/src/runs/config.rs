@@ -74,6 +74,7 @@ impl Config {
                 map_buffer: 24,
                 read_ahead: 1024,
                 requests: 16,
+                volumes: engine::MAX_VOLUMES as u32,
                 cache: GIVEN_CACHE,
                 device: DeviceTraits::SSD,
             },
@@ -239,6 +240,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         map_buffer: 0,
         read_ahead: 1024,
         requests: random.between(4, 16) as u32,
+        volumes: engine::MAX_VOLUMES as u32,
         cache: GIVEN_CACHE,
         device: DeviceTraits::SSD,
     }

@@ -50,10 +50,11 @@ fn commands_that_cannot_be_done_say_why() {
 }
 
 #[test]
-fn a_pool_has_space_for_1024_volumes() {
+fn a_pool_has_space_for_as_many_volumes_as_its_memory() {
     let mut config = Config::small(1);
     config.parameters.geometry.metadata_blocks = 4096;
     config.limits.pages = 512;
+    config.limits.volumes = 1024;
     let mut bench = Bench::new(config, 64);
     let size = bench.geometry().block();
     let names: Vec<String> = (1..=1024).map(|number| format!("v{number}")).collect();

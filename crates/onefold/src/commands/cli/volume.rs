@@ -9,7 +9,7 @@ use crate::size;
 /// `onefold volume`.
 #[derive(Subcommand, Debug)]
 pub enum VolumeCommand {
-    /// Create a volume; it is served under its name to every new connection. A pool holds at most 1,024 volumes
+    /// Create a volume; it is served under its name to every new connection. A pool holds one volume for each 4 KiB of memory, 32,768 at most
     Create {
         /// Pool: its file or block device
         #[command(flatten)]
