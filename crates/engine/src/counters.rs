@@ -1,5 +1,6 @@
 //! Counters of the engine's parts.
 
+use alloc::boxed::Box;
 use core::ops::{AddAssign, Sub};
 
 /// Counts that are added to others of their type.
@@ -136,6 +137,27 @@ counts! {
         pub index_misses: u64,
         /// Blocks and requests that other policies would have removed, of those looked up.
         pub what_if: WhatIf,
+    }
+}
+
+/// Counts of a volume's writes, which take memory from the first write on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VolumeWrites(Option<Box<WriteCounts>>);
+
+impl VolumeWrites {
+    /// Returns the counts.
+    pub fn counts(&self) -> WriteCounts {
+        self.0.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Returns true if there is memory for them.
+    pub(crate) fn exist(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns the counts, to be added to.
+    pub(crate) fn counts_mut(&mut self) -> &mut WriteCounts {
+        self.0.get_or_insert_default()
     }
 }
 

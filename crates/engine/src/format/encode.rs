@@ -1,6 +1,7 @@
 //! Encoders of table entries on disk, for pools that are made without the engine, such as those of the simulator's generator of huge pools.
 
 use crate::api::{Digest, VolumeId};
+use crate::counters::VolumeWrites;
 use crate::format::bytes::{put_u16, put_u64};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
@@ -46,7 +47,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         since: 0,
         deleted: None,
         merged_size: size,
-        writes: None,
+        writes: VolumeWrites::default(),
     };
     volume::encode(&volume, root, out);
 }

@@ -1,10 +1,9 @@
 //! Volumes of a pool, and their entry in the volume table.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::api::VolumeId;
-use crate::counters::WriteCounts;
+use crate::counters::VolumeWrites;
 use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
@@ -76,15 +75,8 @@ pub struct Volume {
     pub(crate) deleted: Option<u64>,
     /// Size when the last checkpoint began: the size in the table on disk.
     pub(crate) merged_size: u64,
-    /// Counts of its writes since it was opened or created, once there are any.
-    pub(crate) writes: Option<Box<WriteCounts>>,
-}
-
-impl Volume {
-    /// Returns the counts of its writes since it was opened or created.
-    pub fn writes(&self) -> WriteCounts {
-        self.writes.as_deref().copied().unwrap_or_default()
-    }
+    /// Counts of its writes since it was opened or created.
+    pub writes: VolumeWrites,
 }
 
 /// Returns true if a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
@@ -150,7 +142,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         since: 0,
         deleted: None,
         merged_size: size,
-        writes: None,
+        writes: VolumeWrites::default(),
     };
     Ok(Some((volume, Root { pointer: Pointer::read(bytes, 24), height: bytes[4] })))
 }
@@ -221,7 +213,7 @@ mod tests {
             since: 0,
             deleted: None,
             merged_size: size,
-            writes: None,
+            writes: VolumeWrites::default(),
             keeps: None,
         };
         let root = Root { pointer: Pointer { location: 1, birth: 2, checksum: 3 }, height: 2 };

@@ -11,6 +11,7 @@
 //! without error has seen all leaves. Each drawn leaf is as likely as any other.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -38,7 +39,7 @@ const MOST_LEAVES: u64 = 256;
 const LEAST_LEAVES: u64 = 32;
 /// Largest number of leaves that are drawn of all volumes.
 const ALL_LEAVES: u64 = 4096;
-/// Maximum number of volumes that a census counts; the next one takes those counted longest ago.
+/// Maximum number of volumes that a census counts: those that none has counted, then the next ones in turn.
 const MOST_VOLUMES: usize = 128;
 /// Largest number of slots that are looked up of a drawn leaf.
 const SLOTS: usize = 32;
@@ -78,8 +79,6 @@ struct VolumeCount {
     shared: Option<Shared>,
     /// Blocks that the volume mapped at that time.
     blocks: u64,
-    /// Time at which it was counted.
-    at: Nanos,
 }
 
 /// The results, and the census in progress.
@@ -90,8 +89,8 @@ pub(crate) struct Census {
     merge_from: usize,
     /// Results, in the order of volumes.
     counted: Vec<VolumeCount>,
-    /// Version of the volume table in which all volumes were counted; `None`: not yet.
-    complete_in: Option<u64>,
+    /// Volume from which the next census counts, where there are more than one counts.
+    next: VolumeId,
     in_progress: Option<Box<CensusInProgress>>,
     /// Page that it waits for.
     waiting: Option<PageKey>,
@@ -217,7 +216,7 @@ impl Census {
             due: Nanos::MAX,
             merge_from: usize::MAX,
             counted: Vec::new(),
-            complete_in: None,
+            next: VolumeId(0),
             in_progress: None,
             waiting: None,
             seen: 0,
@@ -239,21 +238,26 @@ impl Census {
         self.counted.binary_search_by_key(&volume, |counted| counted.volume)
     }
 
-    /// Returns true if a volume has not been counted yet. Looks at the volumes only if some were created or deleted since all were counted.
-    fn is_volume_missing(&mut self, pool: &Pool) -> bool {
+    /// Returns the volumes that the next census counts, in the order of their numbers.
+    fn volumes_to_count(&mut self, pool: &Pool) -> Vec<VolumeId> {
         let volumes = pool.durable.volumes();
-        if self.complete_in == Some(volumes.version()) {
-            return false;
+        if volumes.len() <= MOST_VOLUMES {
+            return counted_volumes(pool).map(|volume| volume.id).collect();
         }
-        // Those created in the checkpoint in progress are not visible yet.
-        let mut missing = volumes
-            .iter()
-            .filter(|volume| volume.keeps.is_none() && volume.deleted.is_none() && self.place(volume.id).is_err());
-        let Some(first) = missing.next() else {
-            self.complete_in = Some(volumes.version());
-            return false;
-        };
-        pool.is_visible(first) || missing.any(|volume| pool.is_visible(volume))
+        let is_counted = |volume: &&Volume| volume.keeps.is_none() && pool.is_visible(volume);
+        let mut chosen: BTreeSet<VolumeId> =
+            volumes.uncounted().filter(is_counted).map(|volume| volume.id).take(MOST_VOLUMES).collect();
+        let from = volumes.first_after(|id| id < self.next);
+        for at in (from..volumes.len()).chain(0..from) {
+            if chosen.len() >= MOST_VOLUMES {
+                break;
+            }
+            if is_counted(&&volumes[at]) {
+                chosen.insert(volumes[at].id);
+            }
+            self.next = VolumeId(volumes[at].id.0.wrapping_add(1));
+        }
+        chosen.into_iter().collect()
     }
 
     /// Returns true if a census is in progress, or will be without further changes.
@@ -287,7 +291,7 @@ impl Census {
         let much = ((mapped.live + mapped.deleted + mapped.hidden()) / MUCH).max(1);
         let changes = pool.durable.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
-        self.due = if self.is_volume_missing(pool) {
+        self.due = if pool.durable.volumes().uncounted().any(|volume| pool.is_visible(volume)) {
             pool.state.now().max(self.not_before)
         } else if changes >= much {
             self.ended + self.rest
@@ -305,14 +309,11 @@ impl Census {
     }
 
     fn begin(&mut self, pool: &Pool) {
-        let mut volumes: Vec<VolumeId> = counted_volumes(pool).map(|volume| volume.id).collect();
-        if volumes.len() > MOST_VOLUMES {
-            volumes.sort_by_cached_key(|&volume| self.place(volume).map_or(0, |at| self.counted[at].at));
-            volumes.truncate(MOST_VOLUMES);
-            volumes.sort_unstable();
-        }
+        let mut volumes = self.volumes_to_count(pool);
         volumes.reverse();
-        self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
+        if self.counted.len() + volumes.len() > pool.durable.volumes().len() {
+            self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
+        }
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);
         let leaves = (ALL_LEAVES / (volumes.len() as u64).max(1)).clamp(LEAST_LEAVES, most);
         let (began, seen) = (pool.state.now(), pool.durable.changed_references());
@@ -355,8 +356,9 @@ impl Census {
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
                 let shared = (is_whole || sums.leaves > 0).then_some(Shared { ppm, error_ppm, at: pool.state.now() });
-                let (blocks, at) = (pool.durable.volumes()[at].logical_blocks_used, pool.state.now());
-                self.note(VolumeCount { volume: id, shared, blocks, at });
+                let blocks = pool.durable.volumes()[at].logical_blocks_used;
+                pool.durable.volumes_mut().note_counted(id);
+                self.note(VolumeCount { volume: id, shared, blocks });
             }
         }
         Ok(true)

@@ -60,12 +60,10 @@ pub(crate) struct VolumeTable {
     name_bytes: u64,
     /// Number of volumes with counts of writes.
     written_volumes: u64,
-    /// Number of insertions and deletions so far.
-    version: u64,
+    /// Volumes that users see and no census has counted.
+    uncounted: BTreeSet<VolumeId>,
     /// Former counts of the volumes that the checkpoint in progress has changed; `None` if none changes counts.
     former: Option<BTreeMap<VolumeId, MappedBlocks>>,
-    /// Volume whose former count was noted last.
-    last_noted: Option<VolumeId>,
     /// Number that was inserted last.
     last_inserted: u16,
     /// Numbers of volumes that the checkpoint in progress has removed: its delta may still name them.
@@ -307,9 +305,14 @@ impl VolumeTable {
         self.sums.raised
     }
 
-    /// Returns a number that changes with each volume that is inserted or deleted.
-    pub(crate) fn version(&self) -> u64 {
-        self.version
+    /// Returns the volumes that no census has counted, in the order of their numbers; hidden and deleted ones are left out.
+    pub(crate) fn uncounted(&self) -> impl Iterator<Item = &Volume> {
+        self.uncounted.iter().filter_map(|&id| Some(&self.volumes[self.find(id)?]))
+    }
+
+    /// Notes that a census has counted a volume.
+    pub(crate) fn note_counted(&mut self, id: VolumeId) {
+        self.uncounted.remove(&id);
     }
 
     /// Returns the next number after that of the last insertion that no volume has, none had that the checkpoint in progress has removed, and `is_taken` is
@@ -356,19 +359,10 @@ impl VolumeTable {
     }
 
     /// Remembers the count of a volume before the checkpoint in progress changes it.
-    #[inline]
     fn note_former(&mut self, at: usize) {
-        if self.last_noted != Some(self.volumes[at].id) {
-            self.note_next_former(at);
-        }
-    }
-
-    #[cold]
-    fn note_next_former(&mut self, at: usize) {
         let volume = &self.volumes[at];
         if let Some(former) = &mut self.former {
             former.entry(volume.id).or_insert(MappedBlocks::of(volume));
-            self.last_noted = Some(volume.id);
             self.dirty.insert(volume.id);
         }
     }
@@ -376,12 +370,12 @@ impl VolumeTable {
     /// Notes that a checkpoint begins to change counts: until [`VolumeTable::end_counting`], the former ones are known, too.
     pub(crate) fn begin_counting(&mut self) {
         assert!(self.leaving.is_empty(), "the last checkpoint has ended");
-        (self.former, self.last_noted) = (Some(BTreeMap::new()), None);
+        self.former = Some(BTreeMap::new());
     }
 
     /// Notes that a checkpoint has changed all counts, and that no delta names the volumes that it removed.
     pub(crate) fn end_counting(&mut self) {
-        (self.former, self.last_noted) = (None, None);
+        self.former = None;
         self.leaving.clear();
     }
 
@@ -420,7 +414,9 @@ impl VolumeTable {
             self.list_settings(at);
         }
         self.count(at, 1);
-        self.version += 1;
+        if self.volumes[at].keeps.is_none() && self.volumes[at].deleted.is_none() {
+            self.uncounted.insert(self.volumes[at].id);
+        }
         self.name_bytes += self.volumes[at].name.len() as u64;
         self.last_inserted = self.volumes[at].id.0;
         at
@@ -442,7 +438,7 @@ impl VolumeTable {
         }
         self.dirty.insert(id);
         self.maps.remove(at);
-        self.written_volumes -= u64::from(self.volumes[at].writes.is_some());
+        self.written_volumes -= u64::from(self.volumes[at].writes.exist());
         self.name_bytes -= self.volumes[at].name.len() as u64;
         self.volumes.remove(at)
     }
@@ -453,7 +449,7 @@ impl VolumeTable {
             self.unlist_settings(at);
             self.names.remove(&self.volumes[at].name);
             self.deleted.insert(self.volumes[at].id);
-            self.version += 1;
+            self.uncounted.remove(&self.volumes[at].id);
         }
         self.count(at, -1);
         self.volumes[at].deleted = Some(sequence);
@@ -509,24 +505,25 @@ impl VolumeTable {
         }
     }
 
-    /// Notes that a block of a volume maps to a slot from now on.
-    #[inline]
-    pub(crate) fn note_mapped(&mut self, at: usize) {
+    /// Notes that a merge has mapped blocks of a volume to slots, and that others do not map to slots any more.
+    pub(crate) fn note_merged(&mut self, at: usize, mapped: u64, unmapped: u64) {
+        let used = self.volumes[at].logical_blocks_used;
+        self.set_used(at, (used + mapped).saturating_sub(unmapped));
+    }
+
+    fn set_used(&mut self, at: usize, blocks: u64) {
         self.note_former(at);
         let volume = &mut self.volumes[at];
-        volume.logical_blocks_used += 1;
-        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) += 1;
+        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) -= volume.logical_blocks_used;
+        volume.logical_blocks_used = blocks;
+        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) += blocks;
     }
 
     /// Notes that `blocks` blocks of a volume do not map to slots any more. Returns false if the volume is not there.
     #[inline]
     pub(crate) fn note_unmapped(&mut self, id: VolumeId, blocks: u64) -> bool {
         let Some(at) = self.find(id) else { return false };
-        self.note_former(at);
-        let volume = &mut self.volumes[at];
-        let left = volume.logical_blocks_used.saturating_sub(blocks);
-        let gone = core::mem::replace(&mut volume.logical_blocks_used, left) - left;
-        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) -= gone;
+        self.set_used(at, self.volumes[at].logical_blocks_used.saturating_sub(blocks));
         true
     }
 
@@ -552,8 +549,8 @@ impl VolumeTable {
     /// Returns the counts of a volume's writes: they take memory from the first write on.
     fn writes_of(&mut self, at: usize) -> &mut WriteCounts {
         let writes = &mut self.volumes[at].writes;
-        self.written_volumes += u64::from(writes.is_none());
-        writes.get_or_insert_default()
+        self.written_volumes += u64::from(!writes.exist());
+        writes.counts_mut()
     }
 
     /// Returns the form of the table on disk, or the one that the checkpoint in progress gives it.
@@ -673,6 +670,7 @@ impl VolumeTable {
 mod tests {
     use super::*;
     use crate::api::{Goal, Policy, VolumePropertyChange};
+    use crate::counters::VolumeWrites;
     use crate::format::superblock::Pointer;
     use alloc::format;
     use proptest::prelude::*;
@@ -692,7 +690,7 @@ mod tests {
             since: 0,
             deleted: None,
             merged_size: size,
-            writes: None,
+            writes: VolumeWrites::default(),
         }
     }
 
@@ -736,7 +734,7 @@ mod tests {
                     if number % 5 == 0 { Pointer::NONE } else { Pointer { location: 1, birth: 2, checksum: 3 } };
                 table.set_map(at, Root { pointer, height });
             }
-            7 => table.note_mapped(at),
+            7 => table.note_merged(at, number % 5, number % 3),
             8 => {
                 table.note_unmapped(table[at].id, number % 3);
             }

@@ -11,6 +11,7 @@ use alloc::string::String;
 
 use super::Pool;
 use crate::api::*;
+use crate::counters::VolumeWrites;
 use crate::dedup::timing::Mode;
 use crate::format::entry::Key;
 use crate::format::layout::height_for;
@@ -176,7 +177,7 @@ impl Pool {
             since,
             deleted: None,
             merged_size: size,
-            writes: None,
+            writes: VolumeWrites::default(),
         };
         let at = self.durable.volumes.create(volume, root);
         self.checkpoint.note_inserted(at);

@@ -397,7 +397,7 @@ report! {
         shared_error_percent: Option<f64> = shared.map(|shared| ppm_percent(shared.error_ppm)),
         /// Counts of its writes.
         #[serde(default)]
-        writes: WritesReport = WritesReport::new(volume.writes()),
+        writes: WritesReport = WritesReport::new(volume.writes.counts()),
     }
 }
 

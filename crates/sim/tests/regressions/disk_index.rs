@@ -34,7 +34,7 @@ fn status(bench: &Bench) -> DiskIndexStatus {
 }
 
 fn writes(bench: &Bench) -> WriteCounts {
-    bench.world.engine.volumes().next().expect("there is one").writes()
+    bench.world.engine.volumes().next().expect("there is one").writes.counts()
 }
 
 /// Lets the pool become idle: everything is merged, and an index that is wanted is complete.

@@ -102,6 +102,8 @@ impl Checkpoint {
             if let Some(root) = self.finish_writer(pool)? {
                 pool.durable.volumes_mut().set_map(self.shared.volume_at, root);
             }
+            let (mapped, unmapped) = (core::mem::take(&mut self.mapped), core::mem::take(&mut self.unmapped));
+            pool.durable.volumes_mut().note_merged(self.shared.volume_at, mapped, unmapped);
             if deleted {
                 if !pool.durable.volumes().map(self.shared.volume_at).pointer.is_none() {
                     // An entry is mapped beyond the end of every possible volume.

@@ -120,6 +120,9 @@ pub(crate) struct Checkpoint {
     collected: usize,
     /// Volume whose map is being merged; `None`: the next one is to be found.
     merging: Option<VolumeId>,
+    /// Blocks of that volume that were mapped to slots so far, and those that no longer are.
+    mapped: u64,
+    unmapped: u64,
     clear_at: usize,
     point_at: usize,
     /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
@@ -364,6 +367,8 @@ impl Jobs {
                 points: Vec::with_capacity(pool.durable.frozen().points().len()),
                 collected: 0,
                 merging: None,
+                mapped: 0,
+                unmapped: 0,
                 clear_at: 0,
                 point_at: 0,
                 kept: 0,

@@ -89,7 +89,11 @@ impl Checkpoint {
     pub(super) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
         let Some(slot) = before.slot() else { return };
         self.shared.changes.push((slot, -1));
-        pool.durable.volumes_mut().note_unmapped(key.volume(), 1);
+        match self.merging {
+            Some(_) => self.unmapped += 1,
+            // The buffer is walked before the maps, across volumes.
+            None => drop(pool.durable.volumes_mut().note_unmapped(key.volume(), 1)),
+        }
     }
 
     pub(super) fn begin_plan(&mut self, pool: &Pool) {
@@ -173,7 +177,7 @@ impl Checkpoint {
             if !forgets || pool.durable.frozen().slots().get(&slot).is_some_and(|recent| recent.fresh) {
                 self.shared.changes.push((slot, 1));
             }
-            pool.durable.volumes_mut().note_mapped(self.shared.volume_at);
+            self.mapped += 1;
         }
     }
 

@@ -273,7 +273,7 @@ impl Run {
         let pool = engine.write_counts();
         let mut of_volumes = WriteCounts::default();
         for volume in engine.volumes() {
-            let (counts, WhatIf { full, select, idedup }) = (volume.writes(), volume.writes().what_if);
+            let (counts, WhatIf { full, select, idedup }) = (volume.writes.counts(), volume.writes.counts().what_if);
             of_volumes += counts;
             let wrong = |what: &str| violated(format!("{what}: volume {} has {counts:?}", volume.name));
             if counts.categories.iter().sum::<u64>() > counts.requests {

@@ -70,7 +70,7 @@ fn counted(sample: &Sample, text: &str) -> WriteCounts {
     }
     let status = bench.world.engine.status();
     assert_eq!(status.checkpoints, checkpoints, "nothing is merged meanwhile");
-    let counts = bench.world.engine.volumes().next().expect("there is one").writes();
+    let counts = bench.world.engine.volumes().next().expect("there is one").writes.counts();
     bench.audit();
     counts
 }
@@ -166,7 +166,7 @@ fn what_memory_has_forgotten_of_the_samples_is_found_on_disk() {
 // ---- unchanged blocks: a block is written again with its own content ----
 
 fn writes(bench: &Bench) -> WriteCounts {
-    bench.world.engine.volumes().next().expect("there is one").writes()
+    bench.world.engine.volumes().next().expect("there is one").writes.counts()
 }
 
 #[test]
