@@ -88,7 +88,7 @@ impl Engine {
             }
             match locate(&mut self.pool.metadata, Region::Metadata, self.pool.durable.volumes().map(volume), 0, leaf) {
                 PageLookup::At(pointer) if !pointer.is_lost() => {}
-                PageLookup::At(_) | PageLookup::Absent(_) => return Some(false),
+                PageLookup::At(_) | PageLookup::From { .. } | PageLookup::Absent(_) => return Some(false),
                 PageLookup::Missing(_, Missing { key, pointer, .. })
                     if pointer.is_lost() || self.pool.metadata.has_failed(key) =>
                 {

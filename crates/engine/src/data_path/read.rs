@@ -370,7 +370,7 @@ impl Engine {
             known.single_looks += 1;
             if let Some(entry) = self.pool.durable.delta().get(key).or_else(|| self.pool.durable.frozen().get(key)) {
                 known.single_looks = 0;
-                return Ok((is_hole(entry), next, steps));
+                return Ok((entry.is_hole(), next, steps));
             }
         } else {
             for delta in [self.pool.durable.delta(), self.pool.durable.frozen()] {
@@ -387,16 +387,17 @@ impl Engine {
         }
         upto = upto.min(known.buffered.unwrap_or(upto));
         if let Some(entry) = self.pool.durable.map_buffer().get(key).filter(|_| upto == key) {
-            return Ok((is_hole(entry), next, steps));
+            return Ok((entry.is_hole(), next, steps));
         }
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
         match known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.volumes().map(volume), number) {
+            Walk::From { missing, .. } => Err(Unresolved::Missing(missing)),
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
-                let hole = is_hole(self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?);
+                let hole = self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?.is_hole();
                 if is_alone {
                     return Ok((hole, next, steps));
                 }
@@ -406,7 +407,7 @@ impl Engine {
                 let slots = self.pool.metadata.geometry().slots();
                 // An invalid entry ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
-                    entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && is_hole(entry) == hole
+                    entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && entry.is_hole() == hole
                 };
                 let like = entries.take_while(|bytes| is_like(Entry(u64_at(bytes, 0)))).count() as u64;
                 Ok((hole, Key(next.0 + like), steps + like / ENTRIES_A_STEP))
@@ -511,11 +512,6 @@ struct ExtentState {
     point: Option<Key>,
     /// Blocks since the last one with such a point, or since the last search, that were looked for one by one.
     single_looks: u64,
-}
-
-/// Returns true for an entry without a slot that reads as zeroes; a lost block is no hole.
-fn is_hole(entry: Entry) -> bool {
-    entry.slot().is_none() && !entry.is_lost()
 }
 
 /// Slots that one read of flash gives.

@@ -69,6 +69,11 @@ impl Entry {
         (self.0 >> 40) as u32
     }
 
+    /// Returns true if the block has no slot and reads as zeroes.
+    pub(crate) fn is_hole(self) -> bool {
+        self.0 & 15 <= ZERO
+    }
+
     /// Returns true if a repair gave the block up.
     pub(crate) fn is_lost(self) -> bool {
         self.0 & 15 == LOST
@@ -98,6 +103,8 @@ mod tests {
         assert_eq!(Entry::ZERO.slot(), None);
         assert!(Entry::LOST.is_valid() && Entry::LOST.is_lost() && Entry::LOST.slot().is_none());
         assert!(!Entry(7).is_valid());
+        let states = [Entry::UNMAPPED, Entry::ZERO, entry, Entry::LOST, Entry::UNBUFFERED, Entry(5), Entry(7)];
+        assert_eq!(states.map(Entry::is_hole), [true, true, false, false, false, false, false]);
     }
 
     #[test]

@@ -53,13 +53,17 @@ const SCRUB_AT: usize = PROVEN_AT + 8;
 /// Offset of a byte that the scrub leaves free.
 const ALLOWANCE_AT: usize = SCRUB_AT + 3;
 const SECRET_AT: usize = 496;
+/// Location in a pointer FROM. Metadata has fewer blocks.
+const FROM: u32 = u32::MAX - 1;
+/// Epochs in pointers and entries FROM, and those at which snapshots are born, are below this: an entry has 60 bits for them.
+pub(crate) const END_OF_BORN: u64 = 1 << 60;
 const CLEAN: u32 = 1;
 const PAGES_BY_ID: u32 = 2;
 
 /// Pointer to a metadata page: its location, epoch of writing, and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pointer {
-    /// Number of the block within the tree's region, plus one. 0: no page; `u32::MAX`: a subtree that a repair gave up.
+    /// Number of the block within the tree's region, plus one. 0: no page; `u32::MAX`: a subtree that a repair gave up; one less: a subtree of an ancestor.
     pub location: u32,
     /// Low 32 bits of the epoch in which the page was written.
     pub birth: u32,
@@ -82,6 +86,18 @@ impl Pointer {
     /// Returns true if the pointer references no page.
     pub fn is_none(self) -> bool {
         self.location == 0
+    }
+
+    /// Returns true if the pointer names a page, which may be one that does not exist.
+    pub(crate) fn has_page(self) -> bool {
+        !self.is_none() && self.location < FROM
+    }
+
+    /// Returns the epoch of a pointer FROM: the map has the subtree of the ancestor whose time covers that epoch, and no page of its own. `None` for all other
+    /// pointers, and for an invalid one with that location.
+    pub(crate) fn inherited_from(self) -> Option<u64> {
+        let is_valid = self.location == FROM && self.birth == 0 && (1..END_OF_BORN).contains(&self.checksum);
+        is_valid.then_some(self.checksum)
     }
 
     pub(crate) fn read(bytes: &[u8], at: usize) -> Pointer {

@@ -601,7 +601,9 @@ fn subtrees_below(
                 page => page,
             }
         }
-        Some(PageLookup::Missing(_, missing)) if !pool.is_unreadable(&missing) => return Err(missing),
+        Some(PageLookup::Missing(_, missing) | PageLookup::From { missing, .. }) if !pool.is_unreadable(&missing) => {
+            return Err(missing);
+        }
         _ => None,
     };
     let span = fanout.saturating_pow((level - 1).into()).saturating_mul(pool.metadata.geometry().map_leaf_entries());
@@ -636,8 +638,8 @@ fn slots_of_leaf(pool: &mut Pool, volume: usize, leaf: u64, slots: &mut Vec<Slot
     let page = match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), leaf) {
         Walk::Leaf(page) => Some(page),
         Walk::Absent(_) => None,
-        Walk::Missing(missing) if pool.is_unreadable(&missing) => None,
-        Walk::Missing(missing) => return Err(missing),
+        Walk::Missing(missing) | Walk::From { missing, .. } if pool.is_unreadable(&missing) => None,
+        Walk::Missing(missing) | Walk::From { missing, .. } => return Err(missing),
     };
     let id = pool.durable.volumes()[volume].id;
     let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);

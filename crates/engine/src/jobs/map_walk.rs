@@ -98,13 +98,13 @@ impl Maps {
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
-            Walk::Missing(missing) if pool.is_unreadable(&missing) => {
+            Walk::Missing(missing) | Walk::From { missing, .. } if pool.is_unreadable(&missing) => {
                 // All leaves below an unreadable page are skipped: in a huge volume there are too many to pass one by one.
                 let span = leaves_below(pool, volume, number, missing);
                 self.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));
                 Ok(None)
             }
-            Walk::Missing(missing) => Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(missing),
         }
     }
 }
@@ -117,7 +117,7 @@ fn leaves_below(pool: &mut Pool, volume: usize, leaf: u64, missing: Missing) -> 
         let wider = span.saturating_mul(fanout);
         let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
         match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), last) {
-            Walk::Missing(other) if other == missing => span = wider,
+            Walk::Missing(other) | Walk::From { missing: other, .. } if other == missing => span = wider,
             _ => break,
         }
     }

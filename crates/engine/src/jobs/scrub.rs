@@ -381,8 +381,14 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
+            let skip = |next: &mut ScrubRecord, level: u8| {
+                let span = fanout.saturating_pow(u32::from(level - next.level));
+                next.index = (next.index / span).saturating_add(1).saturating_mul(span);
+            };
             match locate(&mut pool.metadata, region, root, next.level, next.index) {
-                PageLookup::At(pointer) => {
+                // No map has ancestors yet: the pointer is damage, and has been reported with its level.
+                PageLookup::From { level, .. } if level > next.level => skip(next, level),
+                PageLookup::At(pointer) | PageLookup::From { missing: Missing { pointer, .. }, .. } => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
                         _ if volume.is_some() => "the map of a volume",
@@ -398,10 +404,7 @@ impl Scrub {
                 }
                 PageLookup::Missing(_, missing) if self.await_page(pool, missing) => break,
                 // The position is empty, or it is below an unreadable page, which has been reported already.
-                PageLookup::Absent(level) | PageLookup::Missing(level, _) => {
-                    let span = fanout.saturating_pow(u32::from(level - next.level));
-                    next.index = (next.index / span).saturating_add(1).saturating_mul(span);
-                }
+                PageLookup::Absent(level) | PageLookup::Missing(level, _) => skip(next, level),
             }
             if next.index >= fanout.saturating_pow(u32::from(root.height - next.level)) {
                 next.index = 0;
@@ -568,7 +571,7 @@ impl Scrub {
                 next.index = (leaf / span).saturating_add(1).saturating_mul(span).saturating_mul(per_leaf);
                 return None;
             }
-            Walk::Missing(missing) => Some(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Some(missing),
         };
         match missing {
             None => return Some(next.index..end),

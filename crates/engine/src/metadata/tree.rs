@@ -293,6 +293,8 @@ pub(crate) enum Walk {
     Leaf(PageId),
     /// Empty subtree of this many levels.
     Absent(u8),
+    /// Subtree of this many levels that the map has from the ancestor whose time covers this epoch. In a tree without ancestors it is an unreadable page.
+    From { epoch: u64, level: u8, missing: Missing },
     /// Page to load before another try.
     Missing(Missing),
 }
@@ -300,9 +302,12 @@ pub(crate) enum Walk {
 /// Position of a page in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageLookup {
+    /// Pointer to the page, which may be lost.
     At(Pointer),
     /// Empty subtree below this level.
     Absent(u8),
+    /// Subtree with a root of this level that the map has from an ancestor, as in [`Walk::From`].
+    From { epoch: u64, level: u8, missing: Missing },
     /// Page of this level to load before another try.
     Missing(u8, Missing),
 }
@@ -343,7 +348,11 @@ pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: 
         }
         let key = PageKey { region, location: pointer.location };
         let Some(page) = metadata.pages.get(key) else {
-            return Walk::Missing(Missing { key, pointer, parent });
+            let missing = Missing { key, pointer, parent };
+            return match pointer.inherited_from() {
+                Some(epoch) => Walk::From { epoch, level, missing },
+                None => Walk::Missing(missing),
+            };
         };
         metadata.page_visits += 1;
         if level == 0 {
@@ -376,12 +385,19 @@ pub(crate) fn locate(metadata: &mut Metadata, region: Region, root: Root, level:
         if pointer.is_none() {
             return PageLookup::Absent(at);
         }
-        if at == level {
-            return PageLookup::At(pointer);
-        }
         let key = PageKey { region, location: pointer.location };
+        let missing = Missing { key, pointer, parent };
+        if at == level {
+            return match pointer.inherited_from() {
+                Some(epoch) => PageLookup::From { epoch, level: at, missing },
+                None => PageLookup::At(pointer),
+            };
+        }
         let Some(page) = metadata.pages.get(key) else {
-            return PageLookup::Missing(at, Missing { key, pointer, parent });
+            return match pointer.inherited_from() {
+                Some(epoch) => PageLookup::From { epoch, level: at, missing },
+                None => PageLookup::Missing(at, missing),
+            };
         };
         metadata.page_visits += 1;
         at -= 1;
@@ -496,21 +512,24 @@ impl Writer {
             let parent = (at < self.root.height)
                 .then(|| (self.path[usize::from(at) + 1].expect("parents come first").page, wanted & mask));
             let pointer = parent.map_or(self.root.pointer, |(page, below)| child(metadata.pages.bytes(page), below));
-            let page = if pointer.is_lost() {
+            let page = if pointer.has_page() {
+                let key = PageKey { region: self.region, location: pointer.location };
+                let source = metadata.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
+                metadata.pages.copy_of(source).ok_or(Stop::NoPage)?
+            } else if pointer.is_lost() {
                 let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
                 fill_lost(metadata.pages.bytes_mut(page), at);
                 page
             } else if !pointer.is_none() {
-                let key = PageKey { region: self.region, location: pointer.location };
-                let source = metadata.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?;
-                metadata.pages.copy_of(source).ok_or(Stop::NoPage)?
+                // A map without ancestors has none of their subtrees.
+                return Err(Stop::Contradiction);
             } else if create {
                 metadata.pages.allocate().ok_or(Stop::NoPage)?
             } else {
                 return Ok(None);
             };
             metadata.page_visits += 1;
-            let before = if pointer.is_lost() { 0 } else { pointer.location };
+            let before = if pointer.has_page() { pointer.location } else { 0 };
             self.path[usize::from(at)] = Some(PathStep { page, index: wanted, before });
         }
         Ok(self.path[usize::from(level)].map(|step| step.page))
@@ -628,9 +647,7 @@ impl Writer {
             if level == self.root.height {
                 self.leave(metadata, level)?;
                 let pointer = core::mem::take(&mut self.root.pointer);
-                if !pointer.is_none() && !pointer.is_lost() {
-                    out.push((pointer, level));
-                }
+                cut_off(pointer, level, out)?;
             } else if let Some(parent) = self.seek(metadata, index >> bits, level + 1, false)? {
                 // The pages of the path below must be written before their subtree is cut off.
                 self.leave(metadata, level)?;
@@ -638,9 +655,7 @@ impl Writer {
                 let pointer = Pointer::read(metadata.pages.bytes(parent), at);
                 if !pointer.is_none() {
                     Pointer::NONE.write(metadata.pages.bytes_mut(parent), at);
-                    if !pointer.is_lost() {
-                        out.push((pointer, level));
-                    }
+                    cut_off(pointer, level, out)?;
                 }
             }
             *first = first.saturating_add(span);
@@ -660,6 +675,16 @@ impl Writer {
             metadata.pages.release(step.page);
         }
     }
+}
+
+/// Notes a subtree that was cut off, if it has pages.
+fn cut_off(pointer: Pointer, level: u8, out: &mut Vec<(Pointer, u8)>) -> Result<(), Stop> {
+    if pointer.has_page() {
+        out.push((pointer, level));
+    } else if !pointer.is_none() && !pointer.is_lost() {
+        return Err(Stop::Contradiction);
+    }
+    Ok(())
 }
 
 /// Reason why a block's mapping is unknown.

@@ -70,7 +70,7 @@ impl Pool {
                     free.extend((next..end).map(is_free));
                 }
                 Walk::Absent(_) => free.extend((next..end).map(|_| true)),
-                Walk::Missing(missing) => {
+                Walk::Missing(missing) | Walk::From { missing, .. } => {
                     self.durable.free_slots = free;
                     return Err(missing);
                 }

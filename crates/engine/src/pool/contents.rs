@@ -45,7 +45,7 @@ impl Pool {
                 Ok(Some(read_summary(self.metadata.pages().bytes(page), (slot.0 % per_leaf * SUMMARY_BYTES) as usize)))
             }
             Walk::Absent(_) => Ok(None),
-            Walk::Missing(missing) => Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(missing),
         }
     }
 }
@@ -102,8 +102,10 @@ impl Pool {
                 let span = geometry.fanout().saturating_pow(level.into());
                 return Ok((leaf / span).saturating_add(1).saturating_mul(span));
             }
-            Walk::Missing(missing) if self.metadata.has_failed(missing.key) => return Ok(leaf + 1),
-            Walk::Missing(missing) => return Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } if self.metadata.has_failed(missing.key) => {
+                return Ok(leaf + 1);
+            }
+            Walk::Missing(missing) | Walk::From { missing, .. } => return Err(missing),
         };
         let per_leaf = geometry.summary_leaf_slots();
         let slots = leaf * per_leaf..((leaf + 1) * per_leaf).min(geometry.slots());
@@ -174,7 +176,7 @@ impl Pool {
         match last.lookup(&mut self.metadata, root, slot.0 / per_leaf) {
             Walk::Leaf(page) => Ok(SlotState::read(self.metadata.pages().bytes(page), slot.0 % per_leaf)),
             Walk::Absent(_) => Ok(SlotState::Free),
-            Walk::Missing(missing) => Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(missing),
         }
     }
 

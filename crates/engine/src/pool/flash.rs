@@ -335,8 +335,10 @@ impl Pool {
             let page = match lookup(&mut self.metadata, Region::Metadata, root, leaf) {
                 Walk::Leaf(page) => self.metadata.pages().bytes(page),
                 Walk::Absent(_) => continue,
-                Walk::Missing(missing) if self.metadata.has_failed(missing.key) => continue,
-                Walk::Missing(missing) => return Err(missing),
+                Walk::Missing(missing) | Walk::From { missing, .. } if self.metadata.has_failed(missing.key) => {
+                    continue;
+                }
+                Walk::Missing(missing) | Walk::From { missing, .. } => return Err(missing),
             };
             let (first, end) = (slots.start.max(leaf * per_leaf), slots.end.min((leaf + 1) * per_leaf));
             let counts = (first..end).map(|slot| u32_at(page, (slot % per_leaf * 4) as usize));

@@ -97,7 +97,7 @@ impl Pool {
                 Ok(crate::format::bytes::u32_at(self.metadata.pages().bytes(page), (slot.0 % per_leaf * 4) as usize))
             }
             Walk::Absent(_) => Ok(0),
-            Walk::Missing(missing) => Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(missing),
         }
     }
 

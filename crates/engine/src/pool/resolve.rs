@@ -37,7 +37,7 @@ impl Pool {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
-            Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(Unresolved::Missing(missing)),
         }
     }
 
@@ -49,18 +49,18 @@ impl Pool {
     /// Returns true if a block certainly reads as zeroes, without a read of its leaf: a block whose leaf is not in memory counts as non-zero. `Err`: a page
     /// above the leaf has to be loaded first.
     pub(crate) fn reads_as_zeroes(&mut self, volume: usize, key: Key, last: &mut LastLeaf) -> Result<bool, Missing> {
-        let is_zero = |entry: Entry| entry.slot().is_none() && !entry.is_lost();
         if let Some(entry) = self.unflushed(key) {
-            return Ok(is_zero(entry));
+            return Ok(entry.is_hole());
         }
         let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
         let root = self.durable.volumes.map(volume);
         match last.lookup(&mut self.metadata, root, leaf) {
-            Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(is_zero)),
+            Walk::Leaf(page) => Ok(self.entry_in(page, key).is_some_and(Entry::is_hole)),
             Walk::Absent(_) => Ok(true),
+            Walk::From { .. } => Ok(false),
             Walk::Missing(missing) if self.is_unreadable(&missing) => Ok(false),
             Walk::Missing(missing) => match locate(&mut self.metadata, Region::Metadata, root, 0, leaf) {
-                PageLookup::At(_) | PageLookup::Absent(_) => Ok(false),
+                PageLookup::At(_) | PageLookup::From { .. } | PageLookup::Absent(_) => Ok(false),
                 PageLookup::Missing(..) => Err(missing),
             },
         }

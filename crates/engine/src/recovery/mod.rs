@@ -472,7 +472,7 @@ impl Recovery {
                     let span = pool.metadata.geometry().fanout().saturating_pow(u32::from(level));
                     self.leaf = (self.leaf / span).saturating_add(1).saturating_mul(span);
                 }
-                Walk::Missing(missing) => {
+                Walk::Missing(missing) | Walk::From { missing, .. } => {
                     if !pool.metadata.is_valid(missing.key) {
                         let offset = pool.metadata.offset(missing.key);
                         return Err(OpenError::DamagedPage { offset, what: table_name(tree) });

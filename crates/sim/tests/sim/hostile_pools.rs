@@ -1,6 +1,6 @@
 //! Malicious pools: one test for each mistake that fuzzing (or reading the code for it) found.
 
-use engine::encode::checksum;
+use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::TreeId;
 use engine::{Engine, Error, Limits, OpenError, VolumeId};
 use sim::fuzz::disk::{Fate, Use, survive};
@@ -249,5 +249,57 @@ fn an_index_on_disk_that_lies_shares_nothing_that_is_not_equal() {
             Some(driver.image[offset as usize..offset as usize + length as usize].to_vec())
         });
         assert!(audit.is_some_and(|audit| audit.stale > 0), "{audit:?}");
+    }
+}
+
+/// Maps name ancestors: pointers and entries FROM, which no pool of this version has. They are damage for readers, and for the audit; a checkpoint that
+/// changes the map fails. In tables they are damaged pages.
+#[test]
+fn what_a_map_has_from_an_ancestor_is_refused_while_no_map_has_one() {
+    let pointer = |epoch: u64| -> Vec<u8> {
+        [(u32::MAX - 1).to_le_bytes(), [0; 4]].concat().into_iter().chain(epoch.to_le_bytes()).collect()
+    };
+    for epoch in [0, 1, 1 << 60, u64::MAX] {
+        for tree in 0..engine::superblock::TREES {
+            let mut image = make(Kind::Crashed);
+            for superblock in places(&image, Structure::Superblock) {
+                image[superblock + 256 + tree * 17..][..16].copy_from_slice(&pointer(epoch));
+            }
+            reseal(&mut image);
+            for how in 0..4 {
+                survive(image.clone(), Use(how));
+            }
+        }
+        for at in 0..2 {
+            // Roots of maps; then one pointer of each page of a map, or entries of a leaf.
+            let mut image = make(Kind::Crashed);
+            let changed = if at == 0 { leaves(&image, TreeId::Volumes) } else { places(&image, Structure::Map) };
+            for page in changed {
+                let entries = (0..BLOCK).step_by(VOLUME_BYTES as usize);
+                let used = entries.filter(|entry| image[page + entry..][..2] != [0; 2]).map(|entry| entry + 24);
+                let places = if at == 0 { used.collect() } else { vec![0, 32] };
+                for place in places {
+                    image[page + place..][..16].copy_from_slice(&pointer(epoch));
+                }
+                if at == 1 {
+                    image[page + 64..][..8].copy_from_slice(&(5 | epoch << 4).to_le_bytes());
+                }
+            }
+            reseal(&mut image);
+            for how in 0..4 {
+                assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)), "other volumes are");
+            }
+            let mut driver = Driver::open(image, LIMITS, Engine::open).expect("it opens");
+            let read = driver.request(VolumeId(2), 0, BLOCK as u64, Task::Read);
+            assert_eq!(read, Some(Err(Error::Io)), "{epoch} {at}");
+        }
+        let mut image = make(Kind::Crashed);
+        for page in leaves(&image, TreeId::Discards) {
+            image[page..page + 16].copy_from_slice(&pointer(epoch));
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            survive(image.clone(), Use(how));
+        }
     }
 }

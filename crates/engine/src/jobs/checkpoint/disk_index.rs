@@ -281,7 +281,7 @@ fn summary_page(pool: &mut Pool, leaf: u64) -> Result<Option<PageId>, Stop> {
     match lookup(&mut pool.metadata, Region::Metadata, pool.durable.root(TreeId::Summaries), leaf) {
         Walk::Leaf(page) => Ok(Some(page)),
         Walk::Absent(_) => Ok(None),
-        Walk::Missing(missing) if pool.metadata.has_failed(missing.key) => Ok(None),
-        Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        Walk::Missing(missing) | Walk::From { missing, .. } if pool.metadata.has_failed(missing.key) => Ok(None),
+        Walk::Missing(missing) | Walk::From { missing, .. } => Err(Stop::Missing(missing)),
     }
 }

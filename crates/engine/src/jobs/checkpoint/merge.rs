@@ -321,7 +321,7 @@ impl Checkpoint {
                 match lookup(&mut pool.metadata, Region::Metadata, root, leaf) {
                     Walk::Leaf(page) => page,
                     Walk::Absent(_) => return Ok(SlotState::Free),
-                    Walk::Missing(missing) => return Err(Stop::Missing(missing)),
+                    Walk::Missing(missing) | Walk::From { missing, .. } => return Err(Stop::Missing(missing)),
                 }
             }
         };

@@ -68,7 +68,7 @@ fn read(metadata: &mut Metadata, disk: &mut Disk, root: Root, leaf: u64) -> u8 {
     done(metadata, disk, |metadata| match lookup(metadata, Region::Metadata, root, leaf) {
         Walk::Leaf(page) => Ok(metadata.pages.bytes(page)[0]),
         Walk::Absent(_) => Ok(0),
-        Walk::Missing(missing) => Err(Stop::Missing(missing)),
+        Walk::Missing(missing) | Walk::From { missing, .. } => Err(Stop::Missing(missing)),
     })
 }
 
@@ -178,7 +178,7 @@ fn the_map_of_metadata_blocks_gets_higher() {
         let value = done(&mut metadata, &mut disk, |metadata| match lookup(metadata, Region::MetaMap, root, leaf) {
             Walk::Leaf(page) => Ok(metadata.pages.bytes(page)[0]),
             Walk::Absent(_) => Ok(0),
-            Walk::Missing(missing) => Err(Stop::Missing(missing)),
+            Walk::Missing(missing) | Walk::From { missing, .. } => Err(Stop::Missing(missing)),
         });
         assert_eq!(value, leaf as u8 + 1);
     }

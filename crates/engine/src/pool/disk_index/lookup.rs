@@ -28,11 +28,11 @@ impl Pool {
         let page = match lookup(&mut self.metadata, Region::Metadata, root, bucket) {
             Walk::Leaf(page) => page,
             Walk::Absent(_) => return Ok(None),
-            Walk::Missing(missing) if self.metadata.has_failed(missing.key) => {
+            Walk::Missing(missing) | Walk::From { missing, .. } if self.metadata.has_failed(missing.key) => {
                 self.note_unreadable(hash);
                 return Ok(None);
             }
-            Walk::Missing(missing) => return Err(missing),
+            Walk::Missing(missing) | Walk::From { missing, .. } => return Err(missing),
         };
         let mut wants = None;
         for slot in named(self.metadata.pages().bytes(page), hash).into_iter().flatten() {
