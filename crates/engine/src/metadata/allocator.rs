@@ -105,9 +105,10 @@ impl MetadataAllocator {
         !self.freed.is_empty()
     }
 
+    /// Returns true if a block exists and is in use.
     pub(crate) fn is_used(&self, location: u32) -> bool {
         let block = location - 1;
-        self.used[(block / 64) as usize] >> (block % 64) & 1 != 0
+        self.used.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 != 0)
     }
 
     /// Returns the number of free blocks.

@@ -242,3 +242,16 @@ proptest! {
         }
     }
 }
+
+/// Guards against a panic: a page that is written without a look at the old one was freed where its pointer named a block that does not exist.
+#[test]
+fn a_replaced_page_that_does_not_exist_is_a_contradiction() {
+    for location in [8193, u32::MAX - 1, u32::MAX] {
+        let (mut metadata, mut disk) = (metadata(), Disk::new());
+        let root = Root { pointer: Pointer { location, birth: 1, checksum: 1 }, height: 0 };
+        let mut writer = Writer::new(Region::Metadata, root);
+        let page = done(&mut metadata, &mut disk, |metadata| writer.blank(metadata, 0));
+        metadata.pages.bytes_mut(page)[0] = 1;
+        assert_eq!(writer.finish(&mut metadata), Err(Stop::Contradiction));
+    }
+}
