@@ -101,6 +101,7 @@ impl Engine {
     }
 
     /// Moves the checkpoint a bounded number of steps, and reclaims slots, then visits the jobs of the middle phase: index rebuild and cache warm-up.
+    #[inline(always)]
     fn step_jobs(&mut self, load: &LoadSnapshot) {
         if self.pool.state.closes_early() {
             return;
