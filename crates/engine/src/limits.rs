@@ -1,5 +1,6 @@
 //! Memory limits: one number of bytes, divided among the engine's structures.
 
+use crate::block_map::discards::WalkBudget;
 use crate::cache::arc::content_bytes;
 use crate::dedup::index::{Index, Size};
 use crate::device::DeviceTraits;
@@ -30,8 +31,8 @@ pub struct Limits {
     pub delta_entries: u32,
     /// Mappings that are merged and wait to go into their leaves, many at once (0: none does).
     pub map_buffer: u32,
-    /// Pages of cut-off subtrees that one checkpoint walks.
-    pub discard_pages: u32,
+    /// Full leaves of cut-off subtrees that one checkpoint walks: it releases as many slots as these have ([`Limits::discarded`]).
+    pub discard_leaves: u32,
     /// Cut-off subtrees that are kept for the walk, before discards have to wait: at least as many as one discard can cut off.
     pub discards: u32,
     /// Blocks read ahead of one sequential reader, at most (0: none is).
@@ -83,6 +84,8 @@ const MOST_DELTA: u64 = 1 << 20;
 const MOST_BUFFERED: u64 = 1 << 30;
 /// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.
 pub(crate) const REPLAY_ENTRY_BYTES: u64 = 320;
+/// Pages of cut-off subtrees that one checkpoint reads for each full leaf that it may walk: leaves with few mappings release few slots.
+const SPARSE_PAGES: u32 = 16;
 const MIB: u64 = 1 << 20;
 
 /// Returns the bytes of a hash table made for `entries` of `size` bytes: a power of two of buckets, seven eighths of them in use.
@@ -220,7 +223,7 @@ impl Limits {
             delta_entries: delta as u32,
             map_buffer: map_buffer as u32,
             read_ahead: READ_AHEAD,
-            discard_pages: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
+            discard_leaves: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
             volumes: (memory / VOLUME_SHARE_BYTES).clamp(1, MAX_VOLUMES as u64) as u32,
@@ -313,6 +316,13 @@ impl Limits {
     /// Returns the most mappings that one checkpoint takes out of the map buffer, beside those that it replaces.
     pub(crate) fn flushed(&self) -> usize {
         (self.map_buffer / 4).max(self.delta_entries) as usize
+    }
+
+    /// Returns the part of cut-off subtrees that one checkpoint walks.
+    pub(crate) fn discarded(&self, geometry: &Geometry) -> WalkBudget {
+        let releases = u64::from(self.discard_leaves) * geometry.map_leaf_entries();
+        let releases = u32::try_from(releases).unwrap_or(u32::MAX);
+        WalkBudget { releases, pages: SPARSE_PAGES.saturating_mul(self.discard_leaves) }
     }
 
     /// Returns the steps that long requests take together from one timer to the next (`data_path/time_slices.rs`): some tens of microseconds.

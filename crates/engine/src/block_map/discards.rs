@@ -19,6 +19,41 @@ pub(crate) struct Discard {
 /// Number of bytes of a discard on disk: pointer, volume, level.
 pub(crate) const DISCARD_BYTES: usize = 24;
 
+/// Part of the subtrees that a checkpoint may still walk. The walk ends where one of the two is 0. So it exceeds `releases` by the slots of one leaf, at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct WalkBudget {
+    /// Slots that it releases, and one for each page.
+    pub releases: u32,
+    /// Pages that it reads.
+    pub pages: u32,
+}
+
+impl WalkBudget {
+    /// The least walk for which a checkpoint has space: one page.
+    pub(crate) const ONE_PAGE: WalkBudget = WalkBudget { releases: 1, pages: 1 };
+
+    /// Returns true if no further page may be walked.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.releases == 0 || self.pages == 0
+    }
+
+    /// Notes that a page was walked, and released `slots` slots.
+    pub(crate) fn note_walked(&mut self, slots: u64) {
+        let taken = u32::try_from(slots + 1).unwrap_or(u32::MAX);
+        *self = WalkBudget { releases: self.releases.saturating_sub(taken), pages: self.pages.saturating_sub(1) };
+    }
+
+    /// Returns the most slots that the walk releases, in leaves of `per_leaf` entries.
+    pub(crate) fn most_released(&self, per_leaf: u64) -> u64 {
+        if self.is_spent() { 0 } else { u64::from(self.releases) - 1 + per_leaf }
+    }
+
+    /// Returns the most pages that the walk reads.
+    pub(crate) fn most_pages(&self) -> u64 {
+        self.pages.min(self.releases).into()
+    }
+}
+
 /// Subtrees to walk, the next one last. Those that cannot be read stand at the head; the next opening tries them again.
 #[derive(Default)]
 pub(crate) struct DiscardList {
@@ -100,5 +135,28 @@ impl DiscardList {
     /// Returns the bytes of memory of the list.
     pub(crate) fn memory(&self) -> u64 {
         list_bytes(&self.list) + self.of_volumes.len() as u64 * size_of::<(VolumeId, u32)>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Compares the pages and releases of a walk with the bounds that its reservation uses.
+        #[test]
+        fn a_walk_stays_within_its_bounds(releases in 0u32..3000, pages in 0u32..50, slots in proptest::collection::vec(0u64..=512, 100)) {
+            let budget = WalkBudget { releases, pages };
+            let (mut left, mut released, mut walked) = (budget, 0, 0);
+            for slots in slots {
+                if left.is_spent() {
+                    break;
+                }
+                left.note_walked(slots);
+                (released, walked) = (released + slots, walked + 1);
+            }
+            prop_assert!(released <= budget.most_released(512) && walked <= budget.most_pages());
+        }
     }
 }

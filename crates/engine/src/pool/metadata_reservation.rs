@@ -36,7 +36,7 @@ pub(crate) use paths::{LEVELS, MetadataReservation, PagesByLevel, Paths};
 use super::Pool;
 use crate::api::Full;
 use crate::block_map::delta::Delta;
-use crate::block_map::discards::DISCARD_BYTES;
+use crate::block_map::discards::{DISCARD_BYTES, WalkBudget};
 use crate::format::entry::Key;
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
@@ -152,8 +152,9 @@ impl Pool {
         }
     }
 
-    /// Returns the most pages that a checkpoint takes to merge these changes and to walk `walked` pages of cut-off subtrees.
-    fn pages_to_merge(&self, merged: &Merged, walked: u64) -> u64 {
+    /// Returns the most pages that a checkpoint takes to merge these changes and to walk this part of the cut-off subtrees; one page, at least.
+    fn pages_to_merge(&self, merged: &Merged, walked: WalkBudget) -> u64 {
+        let walked = if walked.is_spent() { WalkBudget::ONE_PAGE } else { walked };
         let geometry = self.metadata.geometry();
         let capacity = self.durable.volumes.map_pages();
         let mut pages = if merged.paths[0] > 0 { self.durable.reservation.raised } else { 0 };
@@ -164,9 +165,10 @@ impl Pool {
             pages = merged.paths[0].min(capacity[0]) + 2 * merged.clears;
         }
         // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
-        let released = (walked + 2 * merged.clears) * geometry.map_leaf_entries();
+        let per_leaf = geometry.map_leaf_entries();
+        let released = walked.most_released(per_leaf) + 2 * merged.clears * per_leaf;
         // Each leaf of a map, each clear and each walked page may be of another volume.
-        let touched = merged.paths[0] + merged.clears + walked;
+        let touched = merged.paths[0] + merged.clears + walked.most_pages();
         let slots =
             merged.slots + released + (self.durable.map_buffer.len() + self.durable.frozen.points().len()) as u64;
         pages
@@ -174,7 +176,7 @@ impl Pool {
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
             + self.table_pages(TreeId::Containers, u64::MAX)
-            + self.list_pages(merged.cuts, walked, touched)
+            + self.list_pages(merged.cuts, walked.most_pages(), touched)
             + self.pages_of_log(merged.points + self.durable.frozen.points().len() as u64)
             + SLACK
     }
@@ -245,7 +247,7 @@ impl Pool {
         let tables =
             [TreeId::SpaceMap, TreeId::Counts, TreeId::Containers].map(|tree| self.table_pages(tree, u64::MAX));
         let tables: u64 = tables.iter().sum();
-        let alone = |asked: &Asked| self.pages_to_merge(&self.merging_alone(asked), 1);
+        let alone = |asked: &Asked| self.pages_to_merge(&self.merging_alone(asked), WalkBudget::ONE_PAGE);
         let empty = alone(&Asked::nothing());
         let repair =
             tables + self.list_pages(0, 0, u64::MAX) + (u64::from(geometry.metadata_blocks) / 64).min(REPAIRED_PAGES);
@@ -303,7 +305,7 @@ impl Pool {
         let more = grown.metadata_blocks - self.metadata.geometry().metadata_blocks;
         let now = self.metadata.replace_geometry(grown);
         self.review_space();
-        let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), 1);
+        let empty = self.pages_to_merge(&self.merging_alone(&Asked::nothing()), WalkBudget::ONE_PAGE);
         let kept = empty + self.kept_from(MetadataUser::Overwrite);
         self.metadata.replace_geometry(now);
         self.review_space();
@@ -344,30 +346,39 @@ impl Pool {
 
     // ---- checkpoints ----
 
-    /// Returns the most pages that a checkpoint may take when it has just begun and frozen the delta, and the number of cut-off pages that it walks.
-    pub(crate) fn promise_pages(&self, walks: bool) -> (u64, u32) {
+    /// Returns the most pages that a checkpoint may take when it has just begun and frozen the delta, and the part of the cut-off subtrees that it walks.
+    pub(crate) fn promise_pages(&self, walks: bool) -> (u64, WalkBudget) {
         let paths = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points().len() as u64);
         let merged = self.merging(&self.durable.frozen, paths, &Asked::nothing());
-        let least = self.pages_to_merge(&merged, 1);
-        let budget = if walks { self.discard_budget(least + self.durable.reservation.reserve) } else { 0 };
-        (self.pages_to_merge(&merged, budget.max(1).into()), budget)
+        let least = self.pages_to_merge(&merged, WalkBudget::ONE_PAGE);
+        let walked =
+            if walks { self.discard_budget(least + self.durable.reservation.reserve) } else { WalkBudget::default() };
+        (self.pages_to_merge(&merged, walked), walked)
     }
 
-    /// Returns the number of cut-off pages that a checkpoint walks, if it takes `taken` pages without them. Half of the remaining free pages must hold the
-    /// counts and states of the slots that the walk releases. At least one.
-    fn discard_budget(&self, taken: u64) -> u32 {
-        let each = 2 * self.metadata.geometry().map_leaf_entries();
+    /// Returns the part of the cut-off subtrees that a checkpoint walks, if it takes `taken` pages without them: at least one page. Half of the remaining free
+    /// pages must hold the counts and states of the slots that the walk releases.
+    fn discard_budget(&self, taken: u64) -> WalkBudget {
+        let geometry = self.metadata.geometry();
+        let most = self.limits.discarded(geometry);
         let free = u64::from(self.metadata.allocator().free()).saturating_sub(taken);
-        ((free / 2 / each) as u32).clamp(1, self.limits.discard_pages)
+        // The last leaf may exceed the budget.
+        let releases = (free / 2 / 2 + 1).saturating_sub(geometry.map_leaf_entries());
+        WalkBudget { releases: (releases as u32).clamp(1, most.releases), ..most }
     }
 
-    /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks `walked` cut-off pages. With `kept`, all new mappings stay in the
+    /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks this part of the cut-off subtrees. With `kept`, all new mappings stay in the
     /// map buffer, and the pages of its log for `kept` mappings are added.
-    pub(crate) fn pages_planned(&self, leaves: impl Iterator<Item = Key>, walked: u32, kept: Option<u64>) -> u64 {
+    pub(crate) fn pages_planned(
+        &self,
+        leaves: impl Iterator<Item = Key>,
+        walked: WalkBudget,
+        kept: Option<u64>,
+    ) -> u64 {
         let mut paths = Paths::new(self.metadata.geometry());
         leaves.for_each(|first| paths.note(first));
         let merged = self.merging(&self.durable.frozen, paths.pages, &Asked::nothing());
-        let mut pages = self.pages_to_merge(&merged, walked.max(1).into());
+        let mut pages = self.pages_to_merge(&merged, walked);
         if let Some(kept) = kept.filter(|_| self.log_pages(1) == 0) {
             let leaves = self.log_leaves(kept);
             pages += self.tree_pages(TreeId::MapBuffer, leaves, leaves);
@@ -420,7 +431,8 @@ impl Pool {
     /// Returns the pages that the checkpoint in progress may still take, plus those that the next one takes with this change.
     fn needed_for(&self, asked: &Asked) -> u64 {
         let paths = self.durable.reservation.active.of_at_most(self.durable.delta.points().len() as u64);
-        self.left_to_take() + self.pages_to_merge(&self.merging(&self.durable.delta, paths, asked), 1)
+        self.left_to_take()
+            + self.pages_to_merge(&self.merging(&self.durable.delta, paths, asked), WalkBudget::ONE_PAGE)
     }
 
     /// Returns the number of free pages without a claim: beyond both checkpoints, the map buffer, and the pages that new blocks must leave.

@@ -413,7 +413,7 @@ impl<'a> Reader<'a> {
             delta_entries: self.small()?,
             map_buffer: self.small()?,
             read_ahead: self.small()?,
-            discard_pages: self.small()?,
+            discard_leaves: self.small()?,
             discards: self.small()?,
             requests: self.small()?,
             volumes: MAX_VOLUMES as u32,

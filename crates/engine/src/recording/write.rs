@@ -284,7 +284,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         delta_entries,
         map_buffer,
         read_ahead,
-        discard_pages,
+        discard_leaves,
         discards,
         requests,
         // It follows from the memory, and a recording that reaches it is rare.
@@ -298,7 +298,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
     let memory = [buffers, write_buffers, pages, index_entries, index_chunk, index_tag_bits, sharing_digest_bits];
     for value in memory
         .into_iter()
-        .chain([delta_entries, map_buffer, read_ahead, discard_pages, discards, requests])
+        .chain([delta_entries, map_buffer, read_ahead, discard_leaves, discards, requests])
         .chain(cache)
         .chain([u32::from(is_rotational), gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks])
     {

@@ -38,7 +38,7 @@ pub const LIMITS: Limits = Limits {
     index_chunk: 16,
     index_tag_bits: 8,
     sharing_digest_bits: 0,
-    discard_pages: 1,
+    discard_leaves: 1,
     discards: 64,
     delta_entries: 64,
     map_buffer: 24,

@@ -226,7 +226,7 @@ fn smallest(config: &Config) -> Limits {
         pages: 64,
         index_entries: 16,
         delta_entries: ours.delta_entries.min(64),
-        discard_pages: 1,
+        discard_leaves: 1,
         discards: ours.discards.min(64),
         requests: 2,
         map_buffer: ours.map_buffer.min(2),

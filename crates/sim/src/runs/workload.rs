@@ -699,7 +699,7 @@ impl Generator<'_> {
             index_entries: self.random.pick(&[ours.index_entries, ours.index_entries, 16, 256]),
             // The longest request fits.
             delta_entries: self.random.pick(&[64, 128, 256, 1024]).min(ours.delta_entries).max(2 * piece),
-            discard_pages: self.random.pick(&[1, 2, ours.discard_pages]),
+            discard_leaves: self.random.pick(&[1, 2, ours.discard_leaves]),
             discards: self.random.pick(&[64, ours.discards]),
             requests: self.random.between(2, 20) as u32,
             map_buffer: Random::new(u64::from(write_buffers) ^ self.config.seed).pick(&[0, 2, 8, ours.map_buffer]),

@@ -25,7 +25,7 @@ fn forgetful(containers: u32) -> Config {
     (geometry.slots_per_container, geometry.containers) = (64, containers);
     (geometry.piece_blocks, geometry.journal_blocks) = (PIECE as u32, 1024);
     geometry.metadata_blocks = 32 * containers + 1024;
-    config.limits = Limits { index_entries: 16, pages: 512, delta_entries: 1024, discard_pages: 64, ..config.limits };
+    config.limits = Limits { index_entries: 16, pages: 512, delta_entries: 1024, discard_leaves: 64, ..config.limits };
     config
 }
 

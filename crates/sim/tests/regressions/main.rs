@@ -605,7 +605,7 @@ fn a_replaced_page_that_a_reader_loaded_again_is_forgotten_with_its_location() {
 #[test]
 fn a_list_of_discards_that_got_shorter_is_short_after_opening_too() {
     let mut config = tight(16);
-    config.limits.discard_pages = 1;
+    config.limits.discard_leaves = 1;
     let mut bench = Bench::new(config, 64 * 40);
     // One block in each of 29 leaves of 64 entries.
     let leaves = 1..30u64;

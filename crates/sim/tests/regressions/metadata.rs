@@ -202,3 +202,44 @@ fn a_pool_does_not_grow_while_pages_of_a_volume_that_was_cut_take_the_space() {
 fn a_pool_short_of_metadata_does_not_grow_into_the_space_that_trims_need() {
     run_seed(1795618420883, OPERATIONS, Trace::new(false)).unwrap();
 }
+
+/// Deletes a volume of `leaves` leaves with `blocks` blocks each. Returns the pages of its map, and the checkpoints until all of them have been walked. A
+/// checkpoint may release the slots of one full leaf.
+fn deleted(leaves: u64, blocks: u64) -> (u64, u64) {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.block_size, geometry.slots_per_container, geometry.containers) = (4096, 64, 100);
+    (geometry.metadata_blocks, geometry.journal_blocks) = (10_000, 256);
+    let leaf = geometry.map_leaf_entries();
+    (config.limits.discard_leaves, config.limits.pages, config.limits.map_buffer) = (1, 1024, 0);
+    let mut bench = Bench::new(config, leaves * leaf);
+    let before = bench.world.engine.status().metadata_blocks_used;
+    let mut content = 0;
+    for leaf in (0..leaves).map(|number| number * leaf) {
+        for first in (0..blocks).step_by(8) {
+            let contents: Vec<u32> = (0..(blocks - first).min(8)).map(|number| content + number as u32 + 1).collect();
+            content += contents.len() as u32;
+            bench.write(leaf + first, &contents);
+        }
+    }
+    bench.settle();
+    bench.pass(10 * SECOND);
+    assert!(bench.world.engine.status().metadata_blocks_used > before + leaves);
+    let checkpoints = bench.world.engine.counters().checkpoints;
+    bench.command(Command::DeleteVolume { volume: bench.volume });
+    bench.pass(60 * SECOND);
+    assert_eq!(bench.world.engine.status().discarded_blocks, 0);
+    assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
+    bench.audit();
+    (leaves + 1, bench.world.engine.counters().checkpoints - checkpoints)
+}
+
+/// Each walked page counted as 512 released slots. A deleted volume with few blocks in each leaf took as many checkpoints as a full one of its size: one for
+/// each leaf where a checkpoint may walk one.
+#[test]
+fn a_deleted_volume_with_few_blocks_in_each_leaf_takes_few_checkpoints() {
+    let (pages, checkpoints) = deleted(240, 10);
+    assert!(pages >= 15 * checkpoints, "{pages} pages in {checkpoints} checkpoints");
+    let (pages, checkpoints) = deleted(12, 512);
+    assert!((pages - 1..=pages).contains(&checkpoints), "{pages} pages in {checkpoints} checkpoints");
+}

@@ -282,7 +282,7 @@ fn a_repair_makes_a_map_as_high_as_the_journal_needs() {
 fn with_discards() -> Pool {
     let mut config = Config::small(1);
     (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 400);
-    config.limits.discard_pages = 1;
+    config.limits.discard_leaves = 1;
     let mut bench = Bench::new(config.clone(), BLOCKS);
     let mut history = vec![vec![0]; BLOCKS as usize];
     for leaf in 1..30 {

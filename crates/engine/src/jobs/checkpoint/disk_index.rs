@@ -66,7 +66,7 @@ impl Checkpoint {
     pub(super) fn disk_index_space(&self, pool: &Pool) -> usize {
         let part = self.index_part.as_ref().map_or(0, DeferredPart::buckets);
         let frozen = pool.durable.frozen();
-        let walked = u64::from(self.discard_budget) * pool.metadata.geometry().map_leaf_entries();
+        let walked = self.discard_budget.most_released(pool.metadata.geometry().map_leaf_entries());
         let buffered = pool.durable.map_buffer().len() as u64;
         let freed = frozen.points().len() as u64 + frozen.slots().len() as u64 + frozen.releases() + walked + buffered;
         let batch = (build_batch(pool) as u64).max(pool.metadata.geometry().summary_leaf_slots());

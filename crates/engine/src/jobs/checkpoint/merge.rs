@@ -210,7 +210,7 @@ impl Checkpoint {
 
     /// Walks one page of a discarded subtree.
     pub(super) fn walk_discards(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
-        if self.discard_budget == 0 {
+        if self.discard_budget.is_spent() {
             return Ok(Progress::Next);
         }
         let Some(discard) = pool.durable.discards().next() else {
@@ -218,7 +218,7 @@ impl Checkpoint {
         };
         if discard.volume == NO_VOLUME {
             pool.walk_disk_index(discard)?;
-            self.discard_budget -= 1;
+            self.discard_budget.note_walked(0);
             pool.note_slots_freed();
             return Ok(Progress::More);
         }
@@ -228,10 +228,10 @@ impl Checkpoint {
             return Err(Stop::Contradiction);
         }
         let page = pool.metadata_page(pointer)?;
-        self.discard_budget -= 1;
         pool.durable.discards_mut().pop();
         pool.note_slots_freed();
         let bytes = pool.metadata.pages().bytes(page);
+        let before = self.shared.changes.len();
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
@@ -241,13 +241,13 @@ impl Checkpoint {
             }
         } else {
             let slots = bytes.chunks_exact(8).filter_map(|entry| Entry(u64_at(entry, 0)).slot());
-            let before = self.shared.changes.len();
             self.shared.changes.extend(slots.map(|slot| (slot, -1)));
             let freed = (self.shared.changes.len() - before) as u64;
             if !pool.durable.volumes_mut().note_unmapped(volume, freed) {
                 pool.walked_orphans(freed);
             }
         }
+        self.discard_budget.note_walked((self.shared.changes.len() - before) as u64);
         pool.metadata.free_later(pointer.location);
         Ok(Progress::More)
     }

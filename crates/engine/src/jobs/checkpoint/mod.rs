@@ -40,6 +40,7 @@ use self::disk_index::Update;
 use self::plan::Plan;
 use crate::api::Failure;
 use crate::api::*;
+use crate::block_map::discards::WalkBudget;
 use crate::block_map::map_buffer::{Leaf, Pass};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
@@ -154,7 +155,7 @@ pub(crate) struct Checkpoint {
     /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     held_by: u64,
     cut_off: Vec<(Pointer, u8)>,
-    discard_budget: u32,
+    discard_budget: WalkBudget,
     fresh: Vec<Slot>,
     fresh_at: usize,
     /// Part of the index on disk that the background pass brings in.
