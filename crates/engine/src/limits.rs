@@ -31,6 +31,8 @@ pub struct Limits {
     pub delta_entries: u32,
     /// Mappings that are merged and wait to go into their leaves, many at once (0: none does).
     pub map_buffer: u32,
+    /// The most of these mappings for each leaf that the maps can have. Where a delta has four times as many, none waits ([`Limits::buffered_for`]).
+    pub buffered_per_leaf: u32,
     /// Full leaves of cut-off subtrees that one checkpoint walks: it releases as many slots as these have ([`Limits::discarded`]).
     pub discard_leaves: u32,
     /// Cut-off subtrees that are kept for the walk, before discards have to wait: at least as many as one discard can cut off.
@@ -82,6 +84,10 @@ const POPULAR: u64 = 6;
 const MOST_DELTA: u64 = 1 << 20;
 /// The most mappings in a map buffer.
 const MOST_BUFFERED: u64 = 1 << 30;
+/// The most mappings in a map buffer for each leaf: a leaf is then written with some eight of them.
+pub(crate) const BUFFERED_PER_LEAF: u32 = 4;
+/// Mappings that a checkpoint may take out of any map buffer, unless the delta has fewer: a buffer that got smaller is soon within its limit.
+const LEAST_FLUSHED: u64 = 1024;
 /// Bytes of an entry and a slot's content, as the journal and the delta know them while the journal is replayed.
 pub(crate) const REPLAY_ENTRY_BYTES: u64 = 320;
 /// Pages of cut-off subtrees that one checkpoint reads for each full leaf that it may walk: leaves with few mappings release few slots.
@@ -144,6 +150,13 @@ fn regions(entries: u64) -> u64 {
     (entries / 8).max(16)
 }
 
+/// Returns the most mappings that one checkpoint takes out of a map buffer of `count`, beside those that it replaces: a quarter of them. All of a small one; of
+/// one that is to go, as many as the delta has.
+fn flushed(count: u64, delta: u64) -> u64 {
+    let all = if count == 0 { delta } else { count.max(LEAST_FLUSHED) };
+    (count / 4).max(delta.min(all))
+}
+
 /// Returns the bytes of the map buffer (its mappings, space for those of a delta, its list of fences) and of a checkpoint's work on those that it takes out
 /// (changes of counts, freed and pending slots, replaced pages, slots that are taken); 0 without mappings.
 fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
@@ -151,16 +164,22 @@ fn map_buffer_bytes(count: u64, delta: u64) -> u64 {
         return 0;
     }
     let places = count + delta;
-    let flushed = (count / 4).max(delta);
+    let flushed = flushed(count, delta);
     let taken = busy_table(4 * delta + flushed, 8) - busy_table(4 * delta, 8);
     places * 16 + places / 8 + flushed * (16 + 16 + 16 + 8) + taken
 }
 
-/// Returns the most mappings for which a map buffer is useful in a pool: a leaf is then written with some eight of them. 0 where a checkpoint alone has as many
-/// for each leaf.
-fn most_buffered(geometry: &Geometry, delta: u64) -> u64 {
-    let leaves = geometry.slots() / geometry.map_leaf_entries();
-    if 16 * leaves <= delta { 0 } else { (4 * leaves).min(MOST_BUFFERED) }
+/// Returns the most mappings for which a map buffer is useful with maps of `leaves` leaves, `per_leaf` for each. 0 where a checkpoint alone has twice as many
+/// for each leaf: it begins at half of its delta.
+fn most_buffered(leaves: u64, per_leaf: u32, delta: u64) -> u64 {
+    let most = leaves.saturating_mul(per_leaf.into());
+    if most.saturating_mul(4) <= delta { 0 } else { most.min(MOST_BUFFERED) }
+}
+
+/// Returns the number of leaves of maps for which the metadata has space beside the summaries, the largest other table. Copy-on-write needs pages twice.
+fn metadata_leaves(geometry: &Geometry) -> u64 {
+    let summaries = geometry.slots().div_ceil(geometry.summary_leaf_slots());
+    (u64::from(geometry.metadata_blocks) / 2).saturating_sub(summaries)
 }
 
 /// Returns the greatest number below `most` for which `bytes` fits into `space`.
@@ -182,8 +201,9 @@ impl Limits {
     ///
     /// Tables that are held in memory whole come first (six bytes a container, one bit a metadata block: 2.5 MiB for a TiB).
     /// Of the rest a quarter goes to the index, an eighth to the delta, an eighth to metadata pages (where there is little: an
-    /// eighth to the index, a quarter to the pages), up to a sixth to the map buffer, as far as the pool is large enough for it to be
-    /// of use, and all that is left to payload buffers. Each part pays for its own tables.
+    /// eighth to the index, a quarter to the pages), and all that is left to payload buffers. The map buffer gets up to a sixth, as far
+    /// as a dense map of the pool's size makes it of use, or up to a sixteenth, as far as all leaves for which the metadata has space
+    /// do. Each part pays for its own tables.
     pub fn for_memory(memory: u64, geometry: &Geometry) -> Result<Limits, u64> {
         let tables = u64::from(geometry.containers) * 6 + u64::from(geometry.metadata_blocks) / 8 + FIXED_BYTES;
         let request_bytes = |requests| requests * (u64::from(geometry.piece_blocks) + 1) * REQUEST_BLOCK_BYTES;
@@ -203,8 +223,12 @@ impl Limits {
         let for_delta = rest / 8 + for_index.saturating_sub(index * INDEX_ENTRY_BYTES);
         let delta = greatest(for_delta, MOST_DELTA + 1, delta_bytes).max(1024);
         let pages = greatest(for_pages, 1 << 31, |pages| page_bytes(pages, block));
-        let most = most_buffered(geometry, delta);
-        let map_buffer = greatest(rest / 6, most + 1, |count| map_buffer_bytes(count, delta));
+        let buffered = |leaves, space| {
+            let most = most_buffered(leaves, BUFFERED_PER_LEAF, delta);
+            greatest(space, most + 1, |count| map_buffer_bytes(count, delta))
+        };
+        let dense = buffered(geometry.slots() / geometry.map_leaf_entries(), rest / 6);
+        let map_buffer = dense.max(buffered(metadata_leaves(geometry), rest / 16));
         let used = index * INDEX_ENTRY_BYTES
             + delta_bytes(delta)
             + page_bytes(pages, block)
@@ -222,6 +246,7 @@ impl Limits {
             sharing_digest_bits: 0,
             delta_entries: delta as u32,
             map_buffer: map_buffer as u32,
+            buffered_per_leaf: BUFFERED_PER_LEAF,
             read_ahead: READ_AHEAD,
             discard_leaves: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
@@ -313,9 +338,14 @@ impl Limits {
         if self.map_buffer == 0 { 0 } else { self.map_buffer as usize + self.delta_entries as usize }
     }
 
+    /// Returns the most mappings that the map buffer holds with maps of `leaves` leaves; 0 where checkpoints write most leaves anyway.
+    pub(crate) fn buffered_for(&self, leaves: u64) -> u64 {
+        most_buffered(leaves, self.buffered_per_leaf, self.delta_entries.into()).min(self.map_buffer.into())
+    }
+
     /// Returns the most mappings that one checkpoint takes out of the map buffer, beside those that it replaces.
     pub(crate) fn flushed(&self) -> usize {
-        (self.map_buffer / 4).max(self.delta_entries) as usize
+        flushed(self.map_buffer.into(), self.delta_entries.into()) as usize
     }
 
     /// Returns the part of cut-off subtrees that one checkpoint walks.

@@ -220,7 +220,7 @@ impl Pool {
 
     /// Returns the number of pages that flushing the whole map buffer would write, with the mappings that the checkpoint in progress may add to it.
     pub(crate) fn claimed(&self) -> u64 {
-        if self.durable.map_buffer.is_empty() && self.limits.map_buffer == 0 {
+        if !self.uses_map_buffer() {
             return 0;
         }
         let capacity = self.durable.volumes.map_pages();
@@ -266,7 +266,7 @@ impl Pool {
             + self.pages_of_log(self.durable.frozen.points().len() as u64)
             + self.durable.reservation.raised
             + self.durable.reservation.buffered.total
-            + if self.limits.map_buffer > 0 { self.durable.reservation.frozen.total } else { 0 }
+            + if self.uses_map_buffer() { self.durable.reservation.frozen.total } else { 0 }
             + self.kept_from(MetadataUser::New)
             + 3 * SLACK;
     }

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::write::tag;
+use super::write::{MORE_LIMITS, tag};
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION, properties};
 use crate::api::*;
 use crate::device::DeviceTraits;
@@ -11,7 +11,7 @@ use crate::format::bytes::{checksum, u16_at, u64_at};
 use crate::format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use crate::format::volume::MAX_VOLUMES;
 use crate::icache::rule::CacheLimits;
-use crate::limits::Limits;
+use crate::limits::{BUFFERED_PER_LEAF, Limits};
 use crate::properties::CacheSetting;
 
 /// The greatest length of a list or text: more than any call needs.
@@ -402,7 +402,8 @@ impl<'a> Reader<'a> {
     }
 
     fn limits(&mut self) -> Result<Limits, ReadStop> {
-        Ok(Limits {
+        let flags;
+        let limits = Limits {
             buffers: self.small()?,
             write_buffers: self.small()?,
             pages: self.small()?,
@@ -412,6 +413,7 @@ impl<'a> Reader<'a> {
             sharing_digest_bits: self.small()?,
             delta_entries: self.small()?,
             map_buffer: self.small()?,
+            buffered_per_leaf: BUFFERED_PER_LEAF,
             read_ahead: self.small()?,
             discard_leaves: self.small()?,
             discards: self.small()?,
@@ -428,14 +430,22 @@ impl<'a> Reader<'a> {
                 hit_costs: [self.small()?, self.small()?],
             },
             device: DeviceTraits {
-                is_rotational: self.flag()?,
+                is_rotational: {
+                    flags = self.small()?;
+                    flags & 1 == 1
+                },
                 gap_blocks: self.small()?,
                 window_blocks: self.small()?,
                 window_reads: self.small()?,
                 reads_in_flight: self.small()?,
                 sequential_blocks: self.small()?,
             },
-        })
+        };
+        match flags {
+            0 | 1 => Ok(limits),
+            flags if flags & !1 == MORE_LIMITS => Ok(Limits { buffered_per_leaf: self.small()?, ..limits }),
+            _ => Err(ReadStop::Damaged),
+        }
     }
 
     /// Reads the header from its superblock on, and its checksum.

@@ -4,6 +4,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::device::DeviceTraits;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
 
@@ -126,7 +127,12 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         21 => control(Command::CloseEarly),
         22 => return Call::TakeBuffer(flag.then_some(BufferId(a as u32))),
         23 => return Call::ReturnBuffer(BufferId(a as u32)),
-        24 => return Call::SetLimits(Limits { buffers: a as u32, requests: b as u32, ..header().limits }),
+        24 => {
+            let buffered_per_leaf = [header().limits.buffered_per_leaf, c as u32][(c & 1) as usize];
+            let device = DeviceTraits { is_rotational: c & 2 == 2, ..header().limits.device };
+            let limits = Limits { buffers: a as u32, requests: b as u32, buffered_per_leaf, device, ..header().limits };
+            return Call::SetLimits(limits);
+        }
         25 => return Call::Effects { taken: a, drained: flag },
         26 => return Call::Unreturned(if flag { Unreturned::NextEffect } else { Unreturned::TakeBuffer }),
         27 => return Call::End([Ending::Closed, Ending::Full, Ending::Behind, Ending::Panicked][(a % 4) as usize]),

@@ -8,7 +8,7 @@ use crate::device::DeviceTraits;
 use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
 use crate::icache::rule::CacheLimits;
-use crate::limits::Limits;
+use crate::limits::{BUFFERED_PER_LEAF, Limits};
 use crate::properties::CacheSetting;
 
 /// The byte for the kind of a call. Zero is none: a file may end with zeroes after a crash of the machine.
@@ -272,6 +272,9 @@ pub(super) fn put_policy_change(out: &mut Vec<u8>, policy: Option<Option<Policy>
     }
 }
 
+/// Bit beside the one of a rotational device: other limits follow.
+pub(super) const MORE_LIMITS: u32 = 2;
+
 fn limits(out: &mut Vec<u8>, limits: &Limits) {
     let Limits {
         buffers,
@@ -283,6 +286,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         sharing_digest_bits,
         delta_entries,
         map_buffer,
+        buffered_per_leaf,
         read_ahead,
         discard_leaves,
         discards,
@@ -293,6 +297,9 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         device:
             DeviceTraits { is_rotational, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks },
     } = *limits;
+    // Limits that version 7 began without follow at the end, where they are not the usual ones.
+    let more = (buffered_per_leaf != BUFFERED_PER_LEAF).then_some(buffered_per_leaf);
+    let flags = u32::from(is_rotational) | if more.is_some() { MORE_LIMITS } else { 0 };
     let setting = setting.map_or(0, CacheSetting::encode);
     let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
     let memory = [buffers, write_buffers, pages, index_entries, index_chunk, index_tag_bits, sharing_digest_bits];
@@ -300,7 +307,8 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         .into_iter()
         .chain([delta_entries, map_buffer, read_ahead, discard_leaves, discards, requests])
         .chain(cache)
-        .chain([u32::from(is_rotational), gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks])
+        .chain([flags, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks])
+        .chain(more)
     {
         number(out, u64::from(value));
     }

@@ -42,6 +42,7 @@ pub const LIMITS: Limits = Limits {
     discards: 64,
     delta_entries: 64,
     map_buffer: 24,
+    buffered_per_leaf: crate::runs::config::ALWAYS_BUFFERED,
     read_ahead: 1024,
     device: DeviceTraits::SSD,
     requests: 4,

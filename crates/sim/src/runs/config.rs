@@ -11,6 +11,8 @@ use crate::world::flash::FlashConfig;
 /// every few requests.
 pub const GIVEN_CACHE: CacheLimits =
     CacheLimits { setting: None, interval: 8, unit: 10, sampled_one_in: 1, hit_costs: [1, 1] };
+/// Mappings for each leaf ([`Limits::buffered_per_leaf`]) with which the map buffer is used in pools whose volumes have a leaf or two.
+pub const ALWAYS_BUFFERED: u32 = 1 << 16;
 
 /// All parameters of a run except its operations.
 #[derive(Clone, Debug)]
@@ -72,6 +74,7 @@ impl Config {
                 discards: 512,
                 delta_entries: 256,
                 map_buffer: 24,
+                buffered_per_leaf: ALWAYS_BUFFERED,
                 read_ahead: 1024,
                 requests: 16,
                 volumes: engine::MAX_VOLUMES as u32,
@@ -129,6 +132,9 @@ impl Config {
             limits.cache = CacheLimits { setting, interval: caches.pick(&[1, 4, 16, 64]), ..GIVEN_CACHE };
         }
         limits.map_buffer = Random::new(seed ^ 0x6d61_7062).pick(&[0, 2, 8, 32, 128, 512]);
+        // With less, the buffer is used and given up as volumes come and go.
+        limits.buffered_per_leaf =
+            Random::new(seed ^ 0x7065_726c_6566).pick(&[ALWAYS_BUFFERED, ALWAYS_BUFFERED, 4, 16, 64]);
         limits.device = any_device(&mut Random::new(seed ^ 0x6465_7669_6365));
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
         let random_flash = &mut Random::new(seed ^ 0x666c_6173);
@@ -238,6 +244,7 @@ fn limits(geometry: &Geometry, random: &mut Random) -> Limits {
         discards: random.pick(&[64, 512, 4096]),
         delta_entries: random.pick(&[64, 128, 256, 1024]),
         map_buffer: 0,
+        buffered_per_leaf: ALWAYS_BUFFERED,
         read_ahead: 1024,
         requests: random.between(4, 16) as u32,
         volumes: engine::MAX_VOLUMES as u32,

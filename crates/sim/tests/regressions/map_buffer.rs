@@ -1,9 +1,14 @@
 //! The map buffer (docs/rfc/0010). Its entries are as durable as those in leaves, and are flushed when they have to be.
 
-use engine::{Command, Limits, VolumePropertyChange};
-use sim::content::Content;
+use std::rc::Rc;
+
+use engine::{Command, Limits, Nanos, Operation, Policy, Submit, VolumePropertyChange};
+use sim::content::{CELLS, Content};
+use sim::random::Random;
 use sim::runs::config::Config;
 use sim::runs::repair;
+use sim::timed::machine::{Machine, Step, Store};
+use sim::timed::pool::Pool;
 use sim::world::World;
 use sim::world::disk::Cut;
 
@@ -147,4 +152,57 @@ fn a_damaged_page_of_the_log_is_named_and_costs_what_was_in_it_at_most() {
     }
     // Four leaves of 32 records, and the pages that reference them.
     assert!(pages > 4, "{pages}");
+}
+
+/// Memory of the engine in [`map_pages`].
+const MEMORY: u64 = 64 << 20;
+/// Number of writes before those that count; as many count.
+const WRITES: u64 = 60_000;
+
+/// Writes single blocks anywhere in `volumes` volumes of `blocks` blocks each, in a pool of 1 GiB. Returns the pages of maps that they cost, and the largest
+/// number of buffered mappings.
+fn map_pages(volumes: u64, blocks: u64, change: impl Fn(Limits) -> Limits) -> (u64, u64) {
+    let pool = Pool::new(1 << 24, (1 << 30) - (1 << 24)).unwrap();
+    let limits = change(Limits::for_memory(MEMORY, &pool.parameters.geometry).unwrap());
+    let mut machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
+    machine.opened().unwrap();
+    let mut ids = Vec::new();
+    for number in 0..volumes {
+        let (name, size) = (&*format!("sparse-{number}"), blocks * 4096);
+        machine.command(Command::CreateVolume { name, size, policy: Some(Policy::Native) }).unwrap();
+        ids.push(machine.engine.volumes().find(|volume| volume.name == name).unwrap().id);
+    }
+    let (mut random, mut answered, mut before, mut most) = (Random::new(1), 0, 0, 0);
+    for token in 0..2 * WRITES {
+        let (volume, offset) = (random.pick(&ids), random.below(blocks) * 4096);
+        let submit = Submit { token, volume, offset, length: 4096, fua: false, operation: Operation::Flush };
+        let contents = [[1_000_000 + token as u32; CELLS]];
+        while token >= answered + 32 || !machine.engine.can_submit() || !machine.write(token, submit, &contents) {
+            match machine.step(Nanos::MAX).unwrap() {
+                Step::Reply(_, result) => answered += u64::from(result.is_ok()),
+                Step::Quiet => panic!("write {token} hangs"),
+                _ => {}
+            }
+        }
+        if token % 1024 == 0 {
+            let status = machine.engine.status();
+            assert!(status.memory_bytes <= MEMORY, "{} bytes", status.memory_bytes);
+            most = most.max(status.buffered_entries);
+        }
+        if token == WRITES {
+            before = machine.engine.counters().pages_written.maps;
+        }
+    }
+    assert_eq!(machine.engine.pages_beyond_promise(), 0);
+    (machine.engine.counters().pages_written.maps - before, most)
+}
+
+/// The map buffer was as large as the leaves of one dense map of the pool's size make useful, so a pool of 1 GiB had none. 64 sparse volumes have eight
+/// times as many leaves, and each checkpoint wrote most of them for a mapping or two.
+#[test]
+fn sparse_volumes_get_a_map_buffer_and_a_dense_one_does_not() {
+    let off = |limits| Limits { map_buffer: 0, ..limits };
+    let (with, without) = (map_pages(64, 1 << 15, |limits| limits), map_pages(64, 1 << 15, off));
+    assert!(2 * with.0 <= without.0 && with.1 > 0, "{with:?} pages of maps, mappings buffered; {without:?} without");
+    assert_eq!(map_pages(1, 1 << 18, |limits| limits), map_pages(1, 1 << 18, off));
 }

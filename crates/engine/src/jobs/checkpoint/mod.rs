@@ -340,6 +340,7 @@ impl Jobs {
         pool.metadata.forget_failed();
         pool.write_inlined();
         pool.durable.freeze();
+        pool.decide_to_buffer();
         pool.note_counted();
         pool.metadata.begin_epoch(pool.durable.superblock().epoch + 1);
         pool.review_space();

@@ -98,9 +98,9 @@ impl Checkpoint {
 
     pub(super) fn begin_plan(&mut self, pool: &Pool) {
         let (buffered, new) = (pool.durable.map_buffer().len(), self.points.len());
-        let flushes = buffered + new > buffered_at_most(pool) || flushes_all(pool) && buffered > 0;
+        let flushes = buffered + new > pool.buffered_at_most() || flushes_all(pool) && buffered > 0;
         let counts = 2 * pool.metadata.geometry().map_leaf_entries() as usize + 1;
-        let is_off = pool.limits.map_buffer == 0;
+        let is_off = !pool.buffers_frozen();
         let keeps_all = pool.lacks_space_for_leaves(&self.shared);
         let flushes = flushes && !keeps_all;
         self.leaves.clear();
@@ -314,7 +314,7 @@ impl Checkpoint {
     /// A flush frees slots all over the pool, and writes much of the space map. So it is rare, and then flushes much.
     fn choose(&mut self, pool: &mut Pool) {
         let counts = self.plan.counts.take().expect("they have been counted");
-        let most = buffered_at_most(pool);
+        let most = pool.buffered_at_most();
         let stays = if flushes_all(pool) { 0 } else { most - most / 4 };
         let budget = if pool.has_much_pending() { 0 } else { pool.limits.flushed() + self.points.len() };
         let mut wanted = self.plan.total.saturating_sub(stays).min(budget);
@@ -341,15 +341,9 @@ impl Checkpoint {
     }
 }
 
-/// Returns the largest number of mappings that the buffer may have after a checkpoint. Each holds the slot that it has replaced: with few free
-/// slots, the number is smaller.
-fn buffered_at_most(pool: &Pool) -> usize {
-    (pool.limits.map_buffer as usize).min(pool.durable.space().free() as usize / 2)
-}
-
 /// Returns true if a checkpoint is to flush as much as it can.
 fn flushes_all(pool: &Pool) -> bool {
-    pool.durable.buffer_flush().is_wanted() || pool.durable.map_buffer().len() > pool.limits.map_buffer as usize
+    pool.durable.buffer_flush().is_wanted() || pool.durable.map_buffer().len() as u64 > pool.map_buffer_limit()
 }
 
 /// Returns the first block of the leaf of a block.

@@ -84,6 +84,8 @@ pub(crate) struct MetadataReservation {
     pub(super) active: Paths,
     pub(super) frozen: Paths,
     pub(super) buffered: Paths,
+    /// True if mappings of the frozen delta may stay in the map buffer: decided when the delta is frozen.
+    pub(in crate::pool) buffers: bool,
     /// Pages that must be free whatever the deltas contain, as of the last review. A coarse bound, above the exact one.
     pub(super) fixed: u64,
     /// Levels of the highest map, and pages that maps take when they become higher.
@@ -104,6 +106,7 @@ impl MetadataReservation {
             active: paths(),
             frozen: paths(),
             buffered: paths(),
+            buffers: false,
             fixed: u64::MAX,
             levels: LEVELS as u64,
             raised: 0,
@@ -133,6 +136,7 @@ impl MetadataReservation {
     /// Drops the paths of the frozen delta: it has been merged.
     pub(in crate::pool) fn end_merge(&mut self) {
         self.frozen.reset();
+        self.buffers = false;
     }
 
     /// Sets the paths to the mappings in the map buffer; unless `alone`, those of the former ones count on.
