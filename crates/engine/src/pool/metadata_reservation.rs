@@ -115,6 +115,8 @@ struct Merged {
     cuts: u64,
     /// Mappings that may enter the map buffer.
     points: u64,
+    /// Leaves whose new mappings stay in the map buffer, beside those on the paths.
+    kept: u64,
 }
 
 impl Pool {
@@ -133,6 +135,7 @@ impl Pool {
             slots: slots + points + more.slots,
             cuts: delta.cuts() + delta.releases() / self.metadata.geometry().map_leaf_entries() + more.cuts,
             points: points + more.points,
+            kept: 0,
         }
     }
 
@@ -149,6 +152,7 @@ impl Pool {
             // The released mappings may be the last ones of leaves, which are then cut off.
             cuts: cleared.cuts + cleared.releases.div_ceil(geometry.map_leaf_entries()),
             points: more,
+            kept: 0,
         }
     }
 
@@ -167,8 +171,8 @@ impl Pool {
         // Partly cleared leaves, walked leaves, and mappings that a clear or a leaf takes out of the map buffer release slots that no delta names.
         let per_leaf = geometry.map_leaf_entries();
         let released = walked.most_released(per_leaf) + 2 * merged.clears * per_leaf;
-        // Each leaf of a map, each clear and each walked page may be of another volume.
-        let touched = merged.paths[0] + merged.clears + walked.most_pages();
+        // Each leaf of a map, also one that only the buffer has mappings of, each clear and each walked page may be of another volume.
+        let touched = merged.paths[0] + merged.kept + merged.clears + walked.most_pages();
         let slots =
             merged.slots + released + (self.durable.map_buffer.len() + self.durable.frozen.points().len()) as u64;
         pages
@@ -377,7 +381,8 @@ impl Pool {
     ) -> u64 {
         let mut paths = Paths::new(self.metadata.geometry());
         leaves.for_each(|first| paths.note(first));
-        let merged = self.merging(&self.durable.frozen, paths.pages, &Asked::nothing());
+        let all = self.durable.reservation.frozen.of_at_most(self.durable.frozen.points().len() as u64);
+        let merged = Merged { kept: all[0], ..self.merging(&self.durable.frozen, paths.pages, &Asked::nothing()) };
         let mut pages = self.pages_to_merge(&merged, walked);
         if let Some(kept) = kept.filter(|_| self.log_pages(1) == 0) {
             let leaves = self.log_leaves(kept);

@@ -206,3 +206,27 @@ fn sparse_volumes_get_a_map_buffer_and_a_dense_one_does_not() {
     assert!(2 * with.0 <= without.0 && with.1 > 0, "{with:?} pages of maps, mappings buffered; {without:?} without");
     assert_eq!(map_pages(1, 1 << 18, |limits| limits), map_pages(1, 1 << 18, off));
 }
+
+/// A mapping that stays in the buffer changes the count of its volume, and so a leaf of the table of volumes. Only leaves of maps were counted for that.
+#[test]
+fn a_checkpoint_that_buffers_mappings_of_many_volumes_has_pages_for_their_entries() {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (256, 4_000);
+    config.limits = Limits { map_buffer: 512, delta_entries: 1024, pages: 512, ..config.limits };
+    let mut bench = Bench::new(config, LEAF);
+    let (first, size) = (bench.volume, LEAF * bench.geometry().block());
+    for number in 0..400 {
+        bench.command(Command::CreateVolume { name: &format!("other-{number}"), size, policy: None });
+    }
+    checkpoint(&mut bench);
+    let volumes: Vec<_> = bench.world.engine.volumes().map(|volume| volume.id).collect();
+    for (content, volume) in (1..).zip(volumes) {
+        bench.volume = volume;
+        bench.write(0, &[content]);
+    }
+    bench.volume = first;
+    checkpoint(&mut bench);
+    assert_eq!(bench.world.engine.status().buffered_entries, 401);
+    assert_eq!(bench.world.engine.pages_beyond_promise(), 0);
+    bench.audit();
+}
