@@ -77,7 +77,7 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::LostClears, swarm(10)),
     (Mutant::UnsyncedPages, crash(0)),
     (Mutant::UnsyncedSuperblock, swarm(10)),
-    (Mutant::ForgottenInlined, crash(10)),
+    (Mutant::ForgottenInlined, crash(19)),
     (Mutant::EarlyPages, swarm(10)),
     (Mutant::LostSubtree, swarm(10)),
     (Mutant::FreedWhileHeld, swarm(10)),
