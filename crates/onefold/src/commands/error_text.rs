@@ -59,8 +59,9 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "the pool's tables have no space for this change: discard something, or wait until deleted data is freed"
         }
         ControlError::TooManyVolumes => {
-            "the pool has as many volumes as its memory allows (one for each 4 KiB of --memory, 32,768 at most), with deleted ones whose space has not come \
-             back yet: delete one, give the server more memory, or use another pool"
+            "the pool has one volume for each 4 KiB of memory or 32,768, \
+             which is the limit, with deleted ones whose space has not come back yet: delete one, \
+             give the server more memory, or use another pool"
         }
         ControlError::BadCapacity(error) => error.0,
         ControlError::NoHostSpace => {
