@@ -16,7 +16,7 @@ impl Bench {
     }
 
     /// Reads one block from the device, with nothing in memory, and checks its content.
-    fn read_there(&mut self, block: u64, content: u32) {
+    pub(crate) fn read_there(&mut self, block: u64, content: u32) {
         self.cool();
         let token = self.begin_read(block, 1);
         assert_eq!(self.wait(token), Ok(Answer::Data(vec![content; CELLS])), "block {block}");
@@ -144,7 +144,7 @@ fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it
     bench.audit();
 }
 
-const DAY: u64 = 86_400 * SECOND;
+pub(crate) const DAY: u64 = 86_400 * SECOND;
 
 /// Makes a pool on an HDD with space for copies. Blocks are read one by one, from the device.
 fn popular() -> Bench {
@@ -173,7 +173,7 @@ fn empty() -> Bench {
 }
 
 /// Reads blocks 5 and 6 often, so that each zone gets a copy of both, and block 50 once.
-fn with_copies() -> Bench {
+pub(crate) fn with_copies() -> Bench {
     let mut bench = popular();
     for block in [5, 6, 50, 6, 5] {
         bench.read_there(block, 100 + block as u32);

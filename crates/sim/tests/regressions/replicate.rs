@@ -11,6 +11,7 @@ use sim::runs::soak::{OPERATIONS, run_seed};
 use sim::transcript::Trace;
 
 use crate::bench::{Bench, SECOND};
+use crate::places::{DAY, with_copies};
 
 const BLOCKS: u64 = 64;
 const SCATTERED: u64 = 8;
@@ -194,4 +195,45 @@ fn a_restart_finds_the_replicas_again() {
 #[test]
 fn a_checkpoint_that_is_asked_for_last_begins() {
     run_seed(1795547225185, OPERATIONS, Trace::new(false)).unwrap();
+}
+
+/// Entries of dropped copies are removed before new copies are written. In a pool whose metadata was full there was no space for the removal, and nothing
+/// to reclaim, so no checkpoint was requested: the epoch never ended, and reads were counted with no timer that would use the counts. Now the round ends,
+/// and the next ones retry. (The soak found it in seed 1796013825663.)
+#[test]
+fn an_epoch_ends_where_metadata_is_full_and_the_next_one_makes_copies_once_there_is_space() {
+    let mut bench = with_copies();
+    let disk = bench.volume;
+    let size = (1 << 30) * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "sparse", size, policy: None });
+    let sparse = bench.world.engine.volume_named("sparse").expect("it was created").id;
+    // Each block takes a path of pages to itself.
+    bench.volume = sparse;
+    let is_full = (0..SCATTERED * SCATTERED).any(|n| {
+        let token = bench.begin_write(n << 22, &[1000 + n as u32], false);
+        bench.wait(token) == Err(Error::NoSpace)
+    });
+    assert!(is_full, "metadata is full before slots are");
+    bench.volume = disk;
+    bench.write(5, &[900]);
+    bench.settle();
+    let full = bench.replicas();
+    assert_eq!((full.replicas, full.dropped), (20, 10), "the copies of block 5 cannot be removed: {full:?}");
+    let a_day = |bench: &mut Bench| {
+        for block in [7, 8, 8, 7] {
+            bench.read_there(191, 291);
+            bench.read_there(block, 100 + block as u32);
+        }
+        assert!(bench.replicas().popular > 0);
+        bench.pass(DAY + 600 * SECOND);
+        assert_eq!((bench.replicas().popular, bench.world.engine.next_timer()), (0, None), "it rests");
+    };
+    (0..2).for_each(|_| a_day(&mut bench));
+    assert_eq!(bench.replicas().made, full.made);
+    bench.command(Command::DeleteVolume { volume: sparse });
+    bench.settle();
+    a_day(&mut bench);
+    let (status, popular) = (bench.replicas(), 3);
+    assert_eq!((status.made, status.fully_copied), (full.made + popular * 10, 1 + popular), "{status:?}");
+    bench.audit();
 }

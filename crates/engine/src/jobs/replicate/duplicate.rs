@@ -7,7 +7,8 @@
 //!           read since its last turn gives up its column
 //! Copy      when the pool is idle, zone by zone: free places of the columns, and batches of the mover, which proves all bits and makes
 //!           them durable. Only the volume of replicas refers to a copy
-//! Wait      for places that were not free yet, since their replicas have just been dropped: then another round
+//! Wait      for places that were not free yet, since their replicas have just been dropped, or cannot be dropped for lack of metadata: then
+//!           another round
 //! ```
 //!
 //! A copy is a replica like any other: one budget, one way to be reclaimed (`pool/replicas/`). This part owns the counts, the chosen runs and its
@@ -167,8 +168,8 @@ impl Duplicate {
         self.mover.done(pool, part, segments, result);
     }
 
-    /// Begins the next batch, zone, round, or epoch.
-    pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot) {
+    /// Begins the next batch, zone, round, or epoch. `for_stale` is when there is space to drop the entries of stale replicas.
+    pub(super) fn step(&mut self, pool: &mut Pool, repairs: &Repairs, load: &LoadSnapshot, for_stale: Availability) {
         let has_space = pool.has_slots_to_claim() && pool.durable.space().free() >= pool.slots_to_spare(SPACE_TO_MAKE);
         let is_possible =
             pool.makes_copies() && has_space && pool.hints.replicas.stride() == pool.metadata.geometry().slots();
@@ -185,9 +186,11 @@ impl Duplicate {
             EpochStage::Choose { run, block, turns } => self.choose(pool, run, block, turns),
             EpochStage::Wait { .. } => self.stage = EpochStage::Copy { zone: 0, column: 0 },
             EpochStage::Copy { zone, .. } if zone == ZONES => self.end_round(pool, false),
+            // No checkpoint makes space for them, so nothing would end the wait for their places.
+            EpochStage::Copy { .. } if for_stale == Availability::Never => self.end_round(pool, true),
             EpochStage::Copy { zone, column } => match self.begin(pool, repairs, zone, column) {
                 Ok(()) => self.advance(pool, load),
-                // The page that it waits for wakes the engine.
+                // The page or the checkpoint that it waits for wakes the engine.
                 Err(MoveStop::Waits) => return,
                 Err(MoveStop::GivenUp) => self.end_round(pool, true),
             },
@@ -314,7 +317,7 @@ impl Duplicate {
         self.end(pool);
     }
 
-    /// Ends a round: all zones have been examined, or clients hold the buffers. Places that were missed may be free later.
+    /// Ends a round: all zones have been examined, clients hold the buffers, or metadata is full. Places that were missed may be free later.
     fn end_round(&mut self, pool: &mut Pool, was_stopped: bool) {
         pool.durable.space_mut().end_full_scratch();
         let has_missed = core::mem::take(&mut self.has_missed) || was_stopped;

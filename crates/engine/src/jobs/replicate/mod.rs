@@ -205,14 +205,16 @@ fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId
     Some(ReplicaBatch { blocks, in_flight, is_over: false })
 }
 
-/// Deletes the volume of replicas with all its entries, as soon as there is space for the change.
-fn delete_replicas(pool: &mut Pool, load: &LoadSnapshot) {
-    let Some(volume) = pool.hints.replicas.volume() else { return };
+/// Deletes the volume of replicas with all its entries, if there is space for the change now. Returns when there is space.
+fn delete_replicas(pool: &mut Pool, load: &LoadSnapshot) -> Availability {
+    let Some(volume) = pool.hints.replicas.volume() else { return Availability::Now };
     let cleared = pool.cleared(Key::new(volume, 0), end_of(volume));
     // Checked here, since a change that has to wait requests a checkpoint, and this one is not urgent.
-    if matches!(pool.space_for(&Asked::clear(1, cleared), load.clears_left), Availability::Now) {
+    let space = pool.space_for(&Asked::clear(1, cleared), load.clears_left);
+    if space == Availability::Now {
         let _ = pool.change_volume(VolumeChange::Delete { volume }, load.clears_left);
     }
+    space
 }
 
 /// Adopts a replica from the map of an earlier run, if it holds the content that its slot must hold, to the last bit.
@@ -230,16 +232,18 @@ fn find_replica(pool: &mut Pool, number: Number, at: Slot) -> Result<(), Missing
     Ok(())
 }
 
-/// Drops entries of the volume for slots that are free again, as far as there is space for the changes.
-fn drop_stale_replicas(pool: &mut Pool, load: &LoadSnapshot) {
+/// Drops entries of the volume for slots that are free again, as far as there is space for the changes. Returns when there is space for the rest.
+fn drop_stale_replicas(pool: &mut Pool, load: &LoadSnapshot) -> Availability {
     while let (Some(volume), Some(number)) = (pool.hints.replicas.volume(), pool.hints.replicas.stale()) {
-        if !matches!(pool.space_for(&Asked::scattered(2), load.clears_left), Availability::Now) {
-            return;
+        let space = pool.space_for(&Asked::scattered(2), load.clears_left);
+        if space != Availability::Now {
+            return space;
         }
         if pool.hints.replicas.end_stale() {
             pool.put_alone(Key::new(volume, number.0), Put::Zero);
         }
     }
+    Availability::Now
 }
 
 /// Makes space for N replicas in consecutive slots: in the pool, in the budget and in a record. Returns true if there is space now.
@@ -434,7 +438,12 @@ impl Job for Replicate {
             Some(_) if pool.hints.replicas.stride() != pool.metadata.geometry().slots() => {
                 // The pool has grown, or an earlier program had one entry for each slot: the volume is made anew.
                 pool.hints.replicas.clear();
-                return delete_replicas(pool, load);
+                if delete_replicas(pool, load) == Availability::Never {
+                    // No checkpoint makes space for the deletion, so nothing would end the wait.
+                    self.noted.clear();
+                    self.duplicate.give_up(pool);
+                }
+                return;
             }
             Some(_) if pool.hints.replicas.are_left() => return self.find(pool, load),
             None if pool.hints.replicas.volume().is_none() => {
@@ -452,7 +461,7 @@ impl Job for Replicate {
             Some(_) => {}
         }
         pool.hints.replicas.drop_beyond(pool.in_order_budget(), pool.columns_budget());
-        drop_stale_replicas(pool, load);
+        let space = drop_stale_replicas(pool, load);
         self.is_stuck = pool.hints.replicas.stale().is_some();
         if pool.durable.space().free() < pool.slots_to_spare(SPACE_TO_KEEP) {
             self.noted.clear();
@@ -475,7 +484,7 @@ impl Job for Replicate {
             }
         }
         if self.duplicate.can_step(pool) {
-            self.duplicate.step(pool, repairs, load);
+            self.duplicate.step(pool, repairs, load, space);
         }
     }
 
