@@ -15,8 +15,8 @@ use crate::jobs::replicate::ReplicateStatus;
 use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
-use crate::pool::held::Held;
 use crate::pool::state::Phase;
+use crate::pool::volumes::held::Held;
 use crate::requests::foreground::{ThrottleStatus, TimingStatus};
 
 /// Mode in which requests are served, or the state in which they are not.

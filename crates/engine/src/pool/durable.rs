@@ -20,10 +20,10 @@ use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::locality_map::NearMap;
 use crate::pool::growth::{Growing, Offer};
-use crate::pool::held::Counted;
 use crate::pool::metadata_reservation::{MetadataReservation, Paths};
 use crate::pool::owner::Ownership;
-use crate::pool::volume_table::VolumeTable;
+use crate::pool::volumes::held::Counted;
+use crate::pool::volumes::table::VolumeTable;
 use crate::space::{RESERVE_CONTAINERS, Space};
 use alloc::vec::Vec;
 

@@ -21,11 +21,8 @@
 //! replicas              their locations and their limits
 //! containers            opening and reserving ahead
 //! records               closing a record, and writing its blocks to their slots
-//! hidden_volumes        second copies and replicas, as volumes that users do not see
-//! held                  blocks that volumes map, and the slots for them
 //! metadata_reservation  metadata pages promised to checkpoints
-//! volume_table          volumes with the roots of their maps
-//! volumes               creation, changes and deletion
+//! volumes               their table, creation, changes and deletion; volumes that users do not see
 //! copy_access           the pool for jobs that only move copies
 //! device                traits of the disk
 //! disk_index            the index on disk, if there is one
@@ -44,8 +41,6 @@ pub(crate) mod disk_index;
 mod durable;
 pub mod flash;
 pub(crate) mod growth;
-pub mod held;
-pub(crate) mod hidden_volumes;
 mod hints;
 mod map_log;
 mod memory;
@@ -62,8 +57,7 @@ pub(crate) mod resolve;
 pub(crate) mod state;
 mod stats;
 pub(crate) mod tables;
-pub(crate) mod volume_table;
-pub(crate) mod volumes;
+pub mod volumes;
 
 pub(crate) use checkpoint_state::CheckpointState;
 pub(crate) use durable::Durable;

@@ -10,9 +10,9 @@
 //! The map of a deleted volume is walked in parts, after the volume has left the list. The rest of such maps is counted here while the pool is
 //! open. After a restart the count is unknown until all of them are walked; the figures then say so.
 
-use super::Pool;
 use crate::api::VolumeId;
 use crate::format::volume::Volume;
+use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::state::Phase;
 

@@ -6,10 +6,19 @@
 //!
 //! A deleted volume is a clear of its whole map. It stays in the list, hidden, until the checkpoint that includes its record has cut its map
 //! off into the discard list.
+//!
+//! ```text
+//! table   volumes with the roots of their maps
+//! held    blocks that volumes map, and the slots for them
+//! hidden  second copies and replicas, as volumes that users do not see
+//! ```
+
+pub mod held;
+pub(crate) mod hidden;
+pub(crate) mod table;
 
 use alloc::string::String;
 
-use super::Pool;
 use crate::api::*;
 use crate::counters::VolumeWrites;
 use crate::dedup::timing::Mode;
@@ -18,6 +27,7 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, Volume, is_name, most_blocks};
+use crate::pool::Pool;
 use crate::pool::durable::Durable;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;

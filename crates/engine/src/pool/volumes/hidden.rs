@@ -1,6 +1,5 @@
 //! Hidden volumes of the pool: second copies of blocks, and replicas. Users do not see them, and their blocks are cleared for them where space is short.
 
-use super::Pool;
 use crate::api::Digest;
 use crate::format::entry::Key;
 use crate::format::entry::Slot;
@@ -12,6 +11,7 @@ use crate::metadata::tree::Missing;
 use crate::metadata::tree::Unresolved;
 use crate::metadata::tree::Walk;
 use crate::metadata::tree::lookup;
+use crate::pool::Pool;
 use crate::pool::metadata_reservation::Asked;
 use crate::pool::metadata_reservation::Availability;
 use crate::pool::state::LoadSnapshot;
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// Finds the hidden volumes again, after a change of the list of volumes.
-    pub(super) fn note_hidden_volumes(&mut self) {
+    pub(in crate::pool) fn note_hidden_volumes(&mut self) {
         let find = |keeps| {
             let volume = &self.durable.volumes[self.durable.volumes.named(Keeps::name(keeps))?];
             Some((volume.id, volume.size / self.metadata.geometry().block()))
