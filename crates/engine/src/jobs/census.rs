@@ -5,10 +5,11 @@
 //! Frame   lists the non-empty subtrees of a map, level by level, while they are few
 //! Leaf    takes a leaf: all of them in order, if they are few; else one drawn at random
 //! Slots   looks up the states of the slots that the leaf maps
+//! Walk    if the draws meet too few leaves: visits all of them, and samples some, which are then taken in order
 //! ```
 //!
 //! Invariants: everything is as of the last merge (map buffer, leaves, space map), and no step is taken while a checkpoint changes these. A figure
-//! without error has seen all leaves. Each drawn leaf is as likely as any other.
+//! without error has seen all leaves. Each drawn or sampled leaf is as likely as any other.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -35,7 +36,7 @@ const BUDGET: u32 = 8;
 const FRAME: u64 = 4;
 /// Largest number of leaves that are drawn of a volume.
 const MOST_LEAVES: u64 = 256;
-/// Smallest number of leaves that are drawn of a volume.
+/// Smallest number of leaves that are drawn of a volume. If draws meet fewer, its map is walked.
 const LEAST_LEAVES: u64 = 32;
 /// Largest number of leaves that are drawn of all volumes.
 const ALL_LEAVES: u64 = 4096;
@@ -47,7 +48,7 @@ const SLOTS: usize = 32;
 const DRAWS_AT_ONCE: u32 = 64;
 /// Largest number of draws of a volume.
 const DRAWS: u32 = 1 << 20;
-/// Largest number of pages that are read for a volume.
+/// Largest number of pages that are read for the draws of a volume, and again for a walk of its map.
 const PAGES: u32 = 1 << 14;
 /// Shortest rest of the job after opening and after a census, in nanoseconds.
 const REST: Nanos = 10_000_000_000;
@@ -75,7 +76,7 @@ pub struct Shared {
 /// Result of the census for a volume.
 struct VolumeCount {
     volume: VolumeId,
-    /// Share of shared slots; `None` if no draw met a leaf.
+    /// Share of shared slots; `None` if no draw met a leaf, and the map has too many pages for a walk.
     shared: Option<Shared>,
     /// Blocks that the volume mapped at that time.
     blocks: u64,
@@ -128,8 +129,11 @@ struct Counting {
     below: Vec<u64>,
     /// Number of subtrees of the frame that have been examined.
     at: usize,
-    /// True if all leaves are taken.
-    is_whole: bool,
+    taken: Taken,
+    /// Subtrees that the walk has still to visit, with their levels, the next one last.
+    unvisited: Vec<(u8, u64)>,
+    /// Number of leaves that the walk has met. The frame has a sample of them.
+    met: u64,
     /// Leaf that was drawn, while its page is awaited.
     drawn: Option<u64>,
     draws: u32,
@@ -150,6 +154,18 @@ enum Task {
     Frame,
     Leaf,
     Slots,
+    Walk,
+}
+
+/// The leaves that are taken of a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// All, which are the frame.
+    All,
+    /// Leaves drawn at random below the subtrees of the frame.
+    Drawn,
+    /// A sample of all, which is the frame.
+    Sampled,
 }
 
 /// Sums over leaves: of blocks mapped and of millionths of blocks shared, of their squares and of their products.
@@ -269,7 +285,10 @@ impl Census {
     pub(crate) fn memory(&self) -> u64 {
         let in_progress = self.in_progress.as_ref().map_or(0, |in_progress| {
             let counting = in_progress.volume.as_ref().map_or(0, |counting| {
-                list_bytes(&counting.frame) + list_bytes(&counting.below) + list_bytes(&counting.slots)
+                list_bytes(&counting.frame)
+                    + list_bytes(&counting.below)
+                    + list_bytes(&counting.unvisited)
+                    + list_bytes(&counting.slots)
             });
             size_of::<CensusInProgress>() as u64 + list_bytes(&in_progress.volumes) + counting
         });
@@ -351,7 +370,7 @@ impl Census {
             Some(at) => counting.step(pool, at, leaves, random)?,
         };
         if done {
-            let (id, sums, is_whole) = (counting.id, counting.sums, counting.is_whole);
+            let (id, sums, is_whole) = (counting.id, counting.sums, counting.taken == Taken::All);
             in_progress.volume = None;
             if let Some(at) = pool.volume_index(id) {
                 let (ppm, error_ppm) = sums.estimate(is_whole);
@@ -364,7 +383,7 @@ impl Census {
         Ok(true)
     }
 
-    /// Loads a missing page, and counts it for the volume: beyond [`PAGES`] no more leaves are drawn.
+    /// Loads a missing page, and counts it for the volume: beyond [`PAGES`] draws end, and so does a walk.
     fn load(&mut self, pool: &mut Pool, missing: Missing) {
         if let Some(counting) = self.in_progress.as_mut().and_then(|in_progress| in_progress.volume.as_mut()) {
             counting.pages += 1;
@@ -385,7 +404,9 @@ impl Counting {
             frame: vec![0],
             below: Vec::new(),
             at: 0,
-            is_whole: false,
+            taken: Taken::Drawn,
+            unvisited: Vec::new(),
+            met: 0,
             drawn: None,
             draws: 0,
             pages: 0,
@@ -404,8 +425,9 @@ impl Counting {
                 self.extend_frame(pool, at, leaves)?;
                 Ok(false)
             }
-            Task::Leaf if self.is_whole => self.take_next(pool, at),
-            Task::Leaf => self.draw(pool, at, leaves, random),
+            Task::Leaf if self.taken == Taken::Drawn => self.draw(pool, at, leaves, random),
+            Task::Leaf => self.take_next(pool, at, random),
+            Task::Walk => self.walk(pool, at, leaves, random),
             Task::Slots => {
                 self.look_up(pool)?;
                 Ok(false)
@@ -430,16 +452,18 @@ impl Counting {
             return Ok(());
         }
         self.below = Vec::new();
-        self.is_whole = self.level == 0 && self.frame.len() as u64 <= leaves;
+        if self.level == 0 && self.frame.len() as u64 <= leaves {
+            self.taken = Taken::All;
+        }
         (self.task, self.at) = (Task::Leaf, 0);
         Ok(())
     }
 
     /// Takes the next leaf of the frame; returns true if there is none.
-    fn take_next(&mut self, pool: &mut Pool, at: usize) -> Result<bool, Missing> {
+    fn take_next(&mut self, pool: &mut Pool, at: usize, random: &mut Random) -> Result<bool, Missing> {
         let Some(&leaf) = self.frame.get(self.at) else { return Ok(true) };
         if slots_of_leaf(pool, at, leaf, &mut self.slots)? {
-            self.begin_slots(None);
+            self.begin_slots(Some(random).filter(|_| self.taken == Taken::Sampled));
         }
         self.at += 1;
         Ok(false)
@@ -451,7 +475,11 @@ impl Counting {
         for _ in 0..DRAWS_AT_ONCE {
             let is_over = self.sums.leaves >= leaves || self.draws >= DRAWS || self.pages >= PAGES;
             if is_over || self.frame.is_empty() {
-                return Ok(true);
+                if self.sums.leaves >= LEAST_LEAVES || self.level == 0 {
+                    return Ok(true);
+                }
+                self.begin_walk();
+                break;
             }
             let leaf = match self.drawn {
                 Some(leaf) => leaf,
@@ -470,6 +498,49 @@ impl Counting {
             }
         }
         Ok(false)
+    }
+
+    /// Begins to walk the map: its leaves are so scattered that draws meet too few of them.
+    fn begin_walk(&mut self) {
+        self.unvisited = self.frame.iter().rev().map(|&subtree| (self.level, subtree)).collect();
+        self.frame.clear();
+        (self.task, self.pages) = (Task::Walk, 0);
+    }
+
+    /// Visits the next subtree. Each leaf enters the sample with equal probability (Vitter, ACM TOMS 11, 1985, algorithm R). Returns true if the map
+    /// has too many pages; then the leaves that have been drawn remain the result.
+    fn walk(&mut self, pool: &mut Pool, at: usize, leaves: u64, random: &mut Random) -> Result<bool, Missing> {
+        if self.pages >= PAGES {
+            return Ok(true);
+        }
+        let Some(&(level, subtree)) = self.unvisited.last() else {
+            self.end_walk(leaves);
+            return Ok(false);
+        };
+        self.below.clear();
+        subtrees_below(pool, at, level, subtree, &mut self.below)?;
+        self.unvisited.pop();
+        if level > 1 {
+            self.unvisited.extend(self.below.iter().rev().map(|&child| (level - 1, child)));
+            return Ok(false);
+        }
+        for &leaf in &self.below {
+            self.met += 1;
+            if self.met <= leaves {
+                self.frame.push(leaf);
+            } else if let Some(replaced) = self.frame.get_mut(random.below(self.met) as usize) {
+                *replaced = leaf;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the sample in place of the leaves that have been drawn.
+    fn end_walk(&mut self, leaves: u64) {
+        self.taken = if self.met <= leaves { Taken::All } else { Taken::Sampled };
+        self.frame.sort_unstable();
+        (self.below, self.unvisited, self.sums) = (Vec::new(), Vec::new(), Sums::default());
+        (self.task, self.level, self.at) = (Task::Leaf, 0, 0);
     }
 
     /// Begins to look up the slots of a leaf: all of them, or some, evenly spaced.

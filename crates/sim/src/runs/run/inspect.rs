@@ -111,6 +111,7 @@ impl Run {
         Ok(())
     }
 
+    /// Holds the figure of each volume against a count. Each has one: maps of these pools have few pages, so a census walks them if draws meet no leaf.
     fn shares(&mut self) -> Checked {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let Some(counted) = engine.count_shared(&mut |offset, length| World::read_bytes(disk, offset, length)) else {
