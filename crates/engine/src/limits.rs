@@ -251,10 +251,15 @@ impl Limits {
             discard_leaves: (delta / geometry.map_leaf_entries()).clamp(1, 1024) as u32,
             discards: (delta / 4).max(4096) as u32,
             requests: requests as u32,
-            volumes: (memory / VOLUME_SHARE_BYTES).clamp(1, MAX_VOLUMES as u64) as u32,
+            volumes: Limits::volumes_within(memory),
             cache: CacheLimits::default(),
             device: DeviceTraits::default(),
         })
+    }
+
+    /// Returns the number of volumes that a pool may have with `memory` bytes, those included that others than the engine take.
+    pub fn volumes_within(memory: u64) -> u32 {
+        (memory / VOLUME_SHARE_BYTES).clamp(1, MAX_VOLUMES as u64) as u32
     }
 
     /// Returns the bytes of memory that a table of volumes of `bytes` bytes takes beyond those that every pool has for it; subtract them from the memory that

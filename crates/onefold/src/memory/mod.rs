@@ -126,7 +126,11 @@ pub fn divide(
         size::show(installed)
     );
     let divided = |memory: u64| match MemoryPartition::new(memory.saturating_sub(taken), geometry, wanted) {
-        Ok(partition) => Ok(MemoryPartition { memory, ..partition }),
+        Ok(MemoryPartition { connections, limits, .. }) => {
+            // The limit is one of the whole memory. With one of the engine's part, it would fall as volumes take theirs.
+            let limits = Limits { volumes: Limits::volumes_within(memory), ..limits };
+            Ok(MemoryPartition { memory, connections, limits })
+        }
         Err(needed) => Err(needed + taken),
     };
     match divided(memory) {
@@ -319,6 +323,18 @@ mod tests {
         let table = [64u64, 128, 512, 1024, 4096].map(|mebibytes| (mebibytes, largest_pools_gib(mebibytes << 20)));
         let of_documents = [[9281, 507], [35_496, 2043], [192_782, 8187], [262_139, 16_379], [262_139, 65_531]];
         assert_eq!(table.map(|(_, gib)| gib), of_documents, "{table:?}");
+    }
+
+    /// Checks the limit that guides state, a volume for each 4 KiB. Clients, staging and volumes take memory, and 128 MiB ended at 27,778 volumes.
+    #[test]
+    fn the_limit_of_volumes_is_one_of_the_whole_memory() {
+        let geometry = Geometry::for_capacity(4 << 30).unwrap();
+        for (mebibytes, volumes) in [(64u64, 16_384), (128, 32_768), (512, 32_768)] {
+            for taken in [0, 12 << 20] {
+                let partition = divide(mebibytes << 20, taken, &geometry, true, 1024).unwrap();
+                assert_eq!(partition.limits.volumes, volumes, "{mebibytes} MiB, of which {taken} bytes are taken");
+            }
+        }
     }
 
     #[test]
