@@ -124,7 +124,8 @@ impl Engine {
     /// more than half of its blocks are newer than that.
     pub fn shared_of(&self, volume: &Volume) -> Option<Shared> {
         let (shared, blocks) = self.jobs.census().of(volume.id)?;
-        (self.pool.held_by(volume) <= 2 * blocks).then_some(shared)
+        let is_counted = !self.pool.durable.volumes().is_uncounted(volume.id);
+        (is_counted && self.pool.held_by(volume) <= 2 * blocks).then_some(shared)
     }
 
     /// Returns true if a census is in progress, or will begin without another change.

@@ -88,7 +88,7 @@ pub(crate) struct Census {
     due: Nanos,
     /// Number of unmerged mappings with which a checkpoint is requested.
     merge_from: usize,
-    /// Results, in the order of volumes.
+    /// Results, in the order of volumes, and of at most twice [`MOST_VOLUMES`] that are gone.
     counted: Vec<VolumeCount>,
     /// Volume from which the next census counts, where there are more than one counts.
     next: VolumeId,
@@ -330,7 +330,8 @@ impl Census {
     fn begin(&mut self, pool: &Pool) {
         let mut volumes = self.volumes_to_count(pool);
         volumes.reverse();
-        if self.counted.len() + volumes.len() > pool.durable.volumes().len() {
+        // Not for each census: a new volume begins one, whose cost does not depend on the number of volumes.
+        if self.counted.len() > pool.durable.volumes().len() + MOST_VOLUMES {
             self.counted.retain(|counted| pool.volume_index(counted.volume).is_some());
         }
         let most = (u64::from(pool.limits.pages) / 4).clamp(LEAST_LEAVES, MOST_LEAVES);

@@ -310,6 +310,11 @@ impl VolumeTable {
         self.uncounted.iter().filter_map(|&id| Some(&self.volumes[self.find(id)?]))
     }
 
+    /// Returns true if a volume waits for its first census. Another one may have been counted that had the same number.
+    pub(crate) fn is_uncounted(&self, id: VolumeId) -> bool {
+        self.uncounted.contains(&id)
+    }
+
     /// Notes that a census has counted a volume.
     pub(crate) fn note_counted(&mut self, id: VolumeId) {
         self.uncounted.remove(&id);
