@@ -27,8 +27,8 @@ pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
     (digest, Key(u64_at(leaf, at + 16)))
 }
 
-/// Number of bytes of a volume's entry in a packed table: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root, name, timing, goal,
-/// flag for kept runs, controller of the mode, flag for exclusive use by one client.
+/// Number of bytes of a volume's entry in a packed table: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root,
+/// name, timing, goal, flag for kept runs, controller of the mode, flag for exclusive use by one client.
 pub(crate) const PACKED_VOLUME_BYTES: u64 = 128;
 /// Number of bytes of a volume's entry in a table by number. The upper half is zero.
 pub const VOLUME_BYTES: u64 = 256;

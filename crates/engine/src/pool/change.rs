@@ -31,8 +31,8 @@ pub(crate) enum Put {
 pub(crate) struct Seen(pub Slot, pub Digest);
 
 impl Pool {
-    /// Makes pending slots free whose record is at or below `published`, except those whose block is to be written or is being read, replicas, and those that are `busy`.
-    /// Looks at `most` of them, the rest with the next call.
+    /// Makes pending slots free whose record is at or below `published`, except those whose block is to be written or is being read, replicas, and those that
+    /// are `busy`. Looks at `most` of them, the rest with the next call.
     pub(crate) fn reclaim_pending(&mut self, published: u64, most: usize, busy: impl Fn(Slot) -> bool) {
         let Pool { durable, memory, hints, .. } = self;
         let busy = |slot| memory.is_using(slot) || hints.replicas.holds(slot) || busy(slot);

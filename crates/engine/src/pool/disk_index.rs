@@ -3,8 +3,8 @@
 //!
 //! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches
 //! (`jobs/checkpoint/disk_index.rs`), writes look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes
-//! are offline it falls behind, and the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages of a former
-//! index.
+//! are offline it falls behind, and the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages
+//! of a former index.
 //!
 //! Each answer is proven by the summary before it is used. A lost page of it is an empty bucket.
 

@@ -371,8 +371,8 @@ impl Pool {
         WalkBudget { releases: (releases as u32).clamp(1, most.releases), ..most }
     }
 
-    /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks this part of the cut-off subtrees. With `kept`, all new mappings stay in the
-    /// map buffer, and the pages of its log for `kept` mappings are added.
+    /// Returns the most pages of a checkpoint that writes just these leaves of maps and walks this part of the cut-off subtrees. With `kept`, all new mappings
+    /// stay in the map buffer, and the pages of its log for `kept` mappings are added.
     pub(crate) fn pages_planned(
         &self,
         leaves: impl Iterator<Item = Key>,

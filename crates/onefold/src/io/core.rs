@@ -1,7 +1,7 @@
 //! The engine and the means that drive it: the memory of its buffers, the ring, the digest, and the clock.
 //!
-//! All sides of the reactor get it for the time of a call. Invariants: time stands still within a turn (`now`); the ring has registered no buffer that the arena
-//! does not keep memory for (`set_buffers`).
+//! All sides of the reactor get it for the time of a call. Invariants: time stands still within a turn (`now`); the ring has registered no buffer that the
+//! arena does not keep memory for (`set_buffers`).
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Planner of relocation (docs/papers/rededup.md): takes the profile from the server that keeps it, makes a plan, and gives it to the server. It sends operators'
-//! requests, for a few runs at a time: the data path waits for none of it.
+//! Planner of relocation (docs/papers/rededup.md): takes the profile from the server that keeps it, makes a plan, and gives it to the server. It sends
+//! operators' requests, for a few runs at a time: the data path waits for none of it.
 
 use std::collections::BTreeMap;
 

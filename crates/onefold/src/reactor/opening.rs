@@ -115,8 +115,8 @@ impl Reactor {
         })
     }
 
-    /// Drives the engine until the pool is open, or cannot be opened. Returns `None` if a stop was requested meanwhile: that is as safe as a crash, and the next start
-    /// recovers from the beginning.
+    /// Drives the engine until the pool is open, or cannot be opened. Returns `None` if a stop was requested meanwhile: that is as safe as a crash, and the
+    /// next start recovers from the beginning.
     pub fn open(&mut self) -> anyhow::Result<Option<Recovered>> {
         self.lifecycle.begin_to_write();
         let mut said = false;

@@ -1,4 +1,5 @@
-//! End of a reactor, in order: clients get their last replies, the engine writes a last checkpoint, and the ownership of the pool ends. Each step has a deadline.
+//! End of a reactor, in order: clients get their last replies, the engine writes a last checkpoint, and the ownership of the pool ends. Each step has a
+//! deadline.
 
 use std::time::{Duration, Instant};
 

@@ -32,8 +32,8 @@ pub struct Arguments {
     /// The paper's values for a trace: memory, disks, division.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
-    /// Scheme of a paper: native, native-half, native-uncached, full, full-bare, full-filter, full-free, idedup-2, idedup, idedup-8, select, select-count, select-above, pod or
-    /// curves (select with the engine's own iCache).
+    /// Scheme of a paper: native, native-half, native-uncached, full, full-bare, full-filter, full-free, idedup-2, idedup, idedup-8, select, select-count,
+    /// select-above, pod or curves (select with the engine's own iCache).
     #[arg(long, default_value = "select")]
     scheme: Scheme,
     /// The disk, or each disk of an array: docs/internals/simulated-disks.md has the names.

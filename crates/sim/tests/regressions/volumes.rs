@@ -76,7 +76,8 @@ fn a_checkpoint_costs_the_same_beside_10_1000_and_32768_volumes() {
     let (few_steps, few) = cost(10);
     for count in [1000, 32_768] {
         let (steps, pages) = cost(count);
-        // The table with 500 leaves in place of 5 is one level higher, that with 16,384 two. A page more frees one, so a leaf and an interior page of the map of metadata blocks may be written for it.
+        // The table with 500 leaves in place of 5 is one level higher, that with 16,384 two. A page more frees one, so a leaf and an interior page of the map
+        // of metadata blocks may be written for it.
         let levels = if count > 1000 { 2 } else { 1 };
         assert!(
             pages.maps == few.maps && pages.others <= few.others + 3 * levels,

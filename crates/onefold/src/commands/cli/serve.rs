@@ -75,7 +75,8 @@ pub struct ServeArgs {
     /// Serve only clients with a certificate that ca-cert.pem has signed
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
-    /// Let tcp: and --http listen on addresses that other machines reach. HTTP has no encryption and no password. Of tcp:, without --tls require there is no encryption, without --tls-verify-peer no password
+    /// Let tcp: and --http listen on addresses that other machines reach. HTTP has no encryption and no password. Of tcp:, without --tls require there is no
+    /// encryption, without --tls-verify-peer no password
     #[arg(long)]
     pub allow_remote: bool,
     /// Report the start as JSON, one line

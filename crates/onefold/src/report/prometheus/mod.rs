@@ -1,7 +1,7 @@
 //! `status --prometheus`: the figures of `status` in Prometheus' text exposition format, version 0.0.4.
 //!
-//! [`metrics`] has each metric once; [`page`] makes the tables of docs/reference/metrics.md from it, and holds that each figure of `status --json` is a metric or
-//! has a reason why it is none. This file has the shapes of samples, and the format.
+//! [`metrics`] has each metric once; [`page`] makes the tables of docs/reference/metrics.md from it, and holds that each figure of `status --json` is a metric
+//! or has a reason why it is none. This file has the shapes of samples, and the format.
 
 use std::fmt::{Display, Write};
 

@@ -495,8 +495,8 @@ mod tests {
         }
     }
 
-    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things are not reproduced (docs/papers/hiods.md):
-    /// after the mountain and the descending stairs its own burst makes it oscillate.
+    /// Checks the preset on the paper's costs, through a page cache as the paper's: switches, shortfall, burst. Two things are not reproduced
+    /// (docs/papers/hiods.md): after the mountain and the descending stairs its own burst makes it oscillate.
     #[test]
     fn the_preset_switches_falls_short_and_bursts_as_the_paper_says() {
         for experiment in ALL {

@@ -1,9 +1,9 @@
 //! The four experiments (Fig. 9 to 12) through the engine itself, in virtual time: a hybrid volume under a changing goal, beside the model.
 //!
 //! The size is a 32nd of the paper's, 2 GiB a phase (with 4 the eight runs take more than eight minutes). The load is uniform writes of highperf, on the drive
-//! of bench/results/simulated.md, with little memory and the complete index on the device. Rates are 0.2, 0.9 and 1.1 of the engine's inline throughput in such a
-//! phase, measured first. Passes begin whenever there is work for one, as the model's background runs all the time. Bands are those of the model, stated before
-//! the first run.
+//! of bench/results/simulated.md, with little memory and the complete index on the device. Rates are 0.2, 0.9 and 1.1 of the engine's inline throughput in such
+//! a phase, measured first. Passes begin whenever there is work for one, as the model's background runs all the time. Bands are those of the model, stated
+//! before the first run.
 
 use super::model::{How, Path, Second as Modelled, account, run as model};
 use super::phases::{ALL, begins, our_rates};

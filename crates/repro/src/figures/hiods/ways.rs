@@ -1,8 +1,8 @@
 //! Loads of the dissertation through the engine: its patterns and contents, its ways to find duplicates, on an SSD model.
 //!
-//! For the tables the drive has the rates of the paper's (its tables 2 and 3); our costs are of the drive of bench/results/simulated.md. A load is N times smaller
-//! than 64 GiB, and so are its contents, so the share of duplicates is the same. Requests take no processor time: the drive alone determines the cost of a way.
-//! Writes are answered from memory, as behind the paper's page cache. A run is longer than memory, so the drive limits the rate.
+//! For the tables the drive has the rates of the paper's (its tables 2 and 3); our costs are of the drive of bench/results/simulated.md. A load is N times
+//! smaller than 64 GiB, and so are its contents, so the share of duplicates is the same. Requests take no processor time: the drive alone determines the cost
+//! of a way. Writes are answered from memory, as behind the paper's page cache. A run is longer than memory, so the drive limits the rate.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

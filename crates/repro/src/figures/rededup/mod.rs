@@ -1,8 +1,9 @@
 //! Figures of ReDedup (CBD 2013), and further experiments beyond them.
 //!
-//! Common setup: two made populations with days of reads, the drive of docs/internals/simulated-disks.md, and a plan of one day's reads. The populations are fitted to Table I and
-//! Fig. 2a alone; the newest files are read most. The paper does not say whether it measured the reads of the plan or others. The plan's reads are judged, and
-//! the next day's stand beside them. The long form has a sixteenth of the mail server and a quarter of the research server, the short form an eighth of that.
+//! Common setup: two made populations with days of reads, the drive of docs/internals/simulated-disks.md, and a plan of one day's reads. The populations are
+//! fitted to Table I and Fig. 2a alone; the newest files are read most. The paper does not say whether it measured the reads of the plan or others. The plan's
+//! reads are judged, and the next day's stand beside them. The long form has a sixteenth of the mail server and a quarter of the research server, the short
+//! form an eighth of that.
 
 mod baselines;
 mod challenge;
