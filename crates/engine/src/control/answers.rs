@@ -90,14 +90,14 @@ impl Engine {
 
     /// Returns the volumes that users have made, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.pool.durable.volumes().iter().filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+        self.pool.durable.volumes().iter().filter(|volume| self.pool.users_see(volume))
     }
 
     /// Returns the volumes that users have made with higher numbers than one, in order of their numbers. Those before cost no step.
     pub fn volumes_above(&self, number: VolumeId) -> impl Iterator<Item = &Volume> {
         let volumes = self.pool.durable.volumes();
         let above = volumes.iter().skip(volumes.first_after(|id| id <= number));
-        above.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+        above.filter(|volume| self.pool.users_see(volume))
     }
 
     /// Returns the bytes of memory that the table of volumes takes.
@@ -107,20 +107,20 @@ impl Engine {
 
     /// Returns the volume with a number, if users may see it.
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
-        let volume = &self.pool.durable.volumes()[self.pool.volume_index(id)?];
-        volume.keeps.is_none().then_some(volume)
+        let volumes = self.pool.durable.volumes();
+        volumes.find(id).map(|at| &volumes[at]).filter(|volume| self.pool.users_see(volume))
     }
 
     /// Returns the volume with a name, if users may see it.
     pub fn volume_named(&self, name: &str) -> Option<&Volume> {
-        let volume = &self.pool.durable.volumes()[self.pool.durable.volumes().named(name)?];
-        (self.pool.is_visible(volume) && volume.keeps.is_none()).then_some(volume)
+        let volumes = self.pool.durable.volumes();
+        volumes.named(name).map(|at| &volumes[at]).filter(|volume| self.pool.users_see(volume))
     }
 
     /// Returns the volumes that users have made whose names follow a name, or all, in the order of names.
     pub fn volumes_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
         let named = self.pool.durable.volumes().named_after(name);
-        named.filter(|volume| self.pool.is_visible(volume) && volume.keeps.is_none())
+        named.filter(|volume| self.pool.users_see(volume))
     }
 
     /// Returns the number of volumes that users have made, with those whose creation is not complete.

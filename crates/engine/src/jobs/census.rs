@@ -260,15 +260,18 @@ impl Census {
         if volumes.len() <= MOST_VOLUMES {
             return counted_volumes(pool).map(|volume| volume.id).collect();
         }
-        let is_counted = |volume: &&Volume| volume.keeps.is_none() && pool.is_visible(volume);
-        let mut chosen: BTreeSet<VolumeId> =
-            volumes.uncounted().filter(is_counted).map(|volume| volume.id).take(MOST_VOLUMES).collect();
+        let mut chosen: BTreeSet<VolumeId> = volumes
+            .uncounted()
+            .filter(|volume| pool.users_see(volume))
+            .map(|volume| volume.id)
+            .take(MOST_VOLUMES)
+            .collect();
         let from = volumes.first_after(|id| id < self.next);
         for at in (from..volumes.len()).chain(0..from) {
             if chosen.len() >= MOST_VOLUMES {
                 break;
             }
-            if is_counted(&&volumes[at]) {
+            if pool.users_see(&volumes[at]) {
                 chosen.insert(volumes[at].id);
             }
             self.next = VolumeId(volumes[at].id.0.wrapping_add(1));
@@ -644,7 +647,7 @@ impl Job for Census {
 
 /// Returns the volumes that the census counts: visible ones, without those that keep copies.
 fn counted_volumes(pool: &Pool) -> impl DoubleEndedIterator<Item = &Volume> {
-    pool.durable.volumes().iter().filter(|volume| volume.keeps.is_none() && pool.is_visible(volume))
+    pool.durable.volumes().iter().filter(|volume| pool.users_see(volume))
 }
 
 /// Adds the subtrees one level below this one that have pages or buffered mappings.

@@ -141,5 +141,6 @@ fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
 
 /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
 fn may_be_remapped(pool: &Pool, key: Key) -> bool {
-    pool.volume_index(key.volume()).is_some_and(|at| pool.durable.volumes()[at].keeps.is_none())
+    let volumes = pool.durable.volumes();
+    volumes.find(key.volume()).is_some_and(|at| pool.users_see(&volumes[at]))
 }

@@ -57,6 +57,11 @@ impl Pool {
         volume.since <= self.checkpoint.done() && volume.deleted.is_none()
     }
 
+    /// Returns true if users see a volume: it is visible, and not hidden.
+    pub(crate) fn users_see(&self, volume: &Volume) -> bool {
+        volume.keeps.is_none() && self.is_visible(volume)
+    }
+
     /// Returns the policy of a volume: its own, else the pool's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
         volume.properties.policy().or(self.properties.policy()).unwrap_or_default()
