@@ -20,7 +20,7 @@ use crate::api::VolumeId;
 use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
 use crate::format::geometry::Geometry;
-use crate::format::layout::{TableForm, VOLUME_BYTES, height_for};
+use crate::format::layout::{PACKED_VOLUME_BYTES, TableForm, VOLUME_BYTES, height_for};
 use crate::format::superblock::Root;
 use crate::format::volume::{self, Keeps, Volume, most_blocks};
 use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
@@ -171,12 +171,12 @@ struct SettingsKey {
     is_hidden: bool,
     is_pressed: bool,
     /// Properties, as in an entry of the table on disk.
-    properties: [u8; VOLUME_BYTES as usize],
+    properties: [u8; PACKED_VOLUME_BYTES as usize],
 }
 
 impl SettingsKey {
     fn of(volume: &Volume) -> SettingsKey {
-        let mut properties = [0; VOLUME_BYTES as usize];
+        let mut properties = [0; PACKED_VOLUME_BYTES as usize];
         volume.properties.write(&mut properties);
         SettingsKey { is_hidden: volume.keeps.is_some(), is_pressed: volume.is_pressed, properties }
     }
