@@ -497,9 +497,6 @@ impl Recovery {
         let leaf = self.leaf;
         let bytes = pool.metadata.pages().bytes(page);
         let geometry = pool.metadata.geometry();
-        // Addresses below a higher tree would not fit into their bits.
-        let most = most_blocks(geometry);
-        let highest = height_for(most / geometry.map_leaf_entries(), geometry.fanout());
         match tree {
             TreeId::Containers => pool.durable.space_mut().read_container_leaf(leaf, bytes)?,
             TreeId::MetaMap => pool.metadata.read_allocator_leaf(leaf, page),
@@ -534,7 +531,7 @@ impl Recovery {
                     if !pointer.is_none() {
                         let volume = VolumeId(crate::format::bytes::u16_at(entry, 16));
                         let level = entry[18];
-                        if level > highest {
+                        if !pool.durable.volumes().admits_level(level) {
                             return None;
                         }
                         pool.durable.discards_mut().push(crate::block_map::discards::Discard {

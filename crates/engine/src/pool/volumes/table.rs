@@ -394,7 +394,12 @@ impl VolumeTable {
     /// Returns true if an entry of the table on disk can be that of the next volume: its number follows, and neither size nor map is larger than any.
     pub(crate) fn admits(&self, volume: &Volume, root: &Root) -> bool {
         let follows = self.last().is_none_or(|last| last.id < volume.id);
-        follows && volume.size <= self.shape.most_bytes && root.height <= self.shape.highest
+        follows && volume.size <= self.shape.most_bytes && self.admits_level(root.height)
+    }
+
+    /// Returns true if a subtree of a map can begin at this level: addresses below a higher one would not fit into their bits.
+    pub(crate) fn admits_level(&self, level: u8) -> bool {
+        level <= self.shape.highest
     }
 
     /// Adds a volume from a leaf of the table on disk.
