@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::write::{MORE_LIMITS, tag};
+use super::write::{BUFFERED_LIMIT, VOLUMES_LIMIT, tag};
 use super::{Call, Ending, Header, MAGIC, Unreturned, VERSION, properties};
 use crate::api::*;
 use crate::device::DeviceTraits;
@@ -403,7 +403,7 @@ impl<'a> Reader<'a> {
 
     fn limits(&mut self) -> Result<Limits, ReadStop> {
         let flags;
-        let limits = Limits {
+        let mut limits = Limits {
             buffers: self.small()?,
             write_buffers: self.small()?,
             pages: self.small()?,
@@ -441,11 +441,16 @@ impl<'a> Reader<'a> {
                 sequential_blocks: self.small()?,
             },
         };
-        match flags {
-            0 | 1 => Ok(limits),
-            flags if flags & !1 == MORE_LIMITS => Ok(Limits { buffered_per_leaf: self.small()?, ..limits }),
-            _ => Err(ReadStop::Damaged),
+        if flags & !(1 | BUFFERED_LIMIT | VOLUMES_LIMIT) != 0 {
+            return Err(ReadStop::Damaged);
         }
+        if flags & BUFFERED_LIMIT != 0 {
+            limits.buffered_per_leaf = self.small()?;
+        }
+        if flags & VOLUMES_LIMIT != 0 {
+            limits.volumes = self.small()?;
+        }
+        Ok(limits)
     }
 
     /// Reads the header from its superblock on, and its checksum.

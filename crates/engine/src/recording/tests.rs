@@ -7,6 +7,8 @@ use super::*;
 use crate::device::DeviceTraits;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{DigestFunction, SUPERBLOCK_SIZE, Superblock};
+use crate::format::volume::MAX_VOLUMES;
+use crate::limits::BUFFERED_PER_LEAF;
 
 fn header() -> Header {
     let geometry = Geometry::for_capacity(1 << 30).unwrap();
@@ -245,6 +247,29 @@ fn a_changed_byte_is_noticed_at_the_next_mark() {
         } else {
             // A length that has become greater may want more than there is.
             assert!(read(&bytes).0 <= usize::from(CALLS), "{at}");
+        }
+    }
+}
+
+/// Checks that a recording has all limits. Those that version 7 began without are at its end, so recordings without them are read.
+#[test]
+fn limits_read_back_as_written_and_unusual_ones_alone_take_bytes() {
+    let usual = Recorder::new(&header()).bytes().len();
+    for buffered_per_leaf in [BUFFERED_PER_LEAF, 7] {
+        for volumes in [MAX_VOLUMES as u32, 40] {
+            for device in [DeviceTraits::SSD, DeviceTraits { is_rotational: true, ..DeviceTraits::SSD }] {
+                let limits = Limits { buffered_per_leaf, volumes, device, ..header().limits };
+                let header = Header { limits, ..header() };
+                let mut recorder = Recorder::new(&header);
+                let head = recorder.bytes().len();
+                let more = u32::from(buffered_per_leaf == 7) + u32::from(volumes == 40);
+                assert_eq!(head, usual + more as usize);
+                recorder.sets_limits(limits);
+                let (found, mut decoder, at) = decode_header(recorder.bytes()).ok().unwrap();
+                assert_eq!((found, at), (header, head));
+                assert_eq!(decoder.decode(&recorder.bytes()[head..]), Decoded::Call(recorder.bytes().len() - head));
+                assert_eq!(decoder.call(), Call::SetLimits(limits));
+            }
         }
     }
 }

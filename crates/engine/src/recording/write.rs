@@ -7,6 +7,7 @@ use crate::api::*;
 use crate::device::DeviceTraits;
 use crate::format::bytes::checksum;
 use crate::format::superblock::{Parameters, SUPERBLOCK_SIZE, Superblock};
+use crate::format::volume::MAX_VOLUMES;
 use crate::icache::rule::CacheLimits;
 use crate::limits::{BUFFERED_PER_LEAF, Limits};
 use crate::properties::CacheSetting;
@@ -272,8 +273,9 @@ pub(super) fn put_policy_change(out: &mut Vec<u8>, policy: Option<Option<Policy>
     }
 }
 
-/// Bit beside the one of a rotational device: other limits follow.
-pub(super) const MORE_LIMITS: u32 = 2;
+/// Bits beside the one of a rotational device: limits that version 7 began without follow at the end, in this order, each where it is not the usual one.
+pub(super) const BUFFERED_LIMIT: u32 = 2;
+pub(super) const VOLUMES_LIMIT: u32 = 4;
 
 fn limits(out: &mut Vec<u8>, limits: &Limits) {
     let Limits {
@@ -291,15 +293,17 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         discard_leaves,
         discards,
         requests,
-        // It follows from the memory, and a recording that reaches it is rare.
-        volumes: _,
+        volumes,
         cache: CacheLimits { setting, interval, unit, sampled_one_in, hit_costs: [index_hit, read_hit] },
         device:
             DeviceTraits { is_rotational, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks },
     } = *limits;
-    // Limits that version 7 began without follow at the end, where they are not the usual ones.
-    let more = (buffered_per_leaf != BUFFERED_PER_LEAF).then_some(buffered_per_leaf);
-    let flags = u32::from(is_rotational) | if more.is_some() { MORE_LIMITS } else { 0 };
+    let more = [
+        (BUFFERED_LIMIT, (buffered_per_leaf != BUFFERED_PER_LEAF).then_some(buffered_per_leaf)),
+        (VOLUMES_LIMIT, (volumes != MAX_VOLUMES as u32).then_some(volumes)),
+    ];
+    let more_flags: u32 = more.iter().filter(|(_, value)| value.is_some()).map(|(flag, _)| flag).sum();
+    let flags = u32::from(is_rotational) | more_flags;
     let setting = setting.map_or(0, CacheSetting::encode);
     let cache = [setting, interval, unit, sampled_one_in, index_hit, read_hit];
     let memory = [buffers, write_buffers, pages, index_entries, index_chunk, index_tag_bits, sharing_digest_bits];
@@ -308,7 +312,7 @@ fn limits(out: &mut Vec<u8>, limits: &Limits) {
         .chain([delta_entries, map_buffer, read_ahead, discard_leaves, discards, requests])
         .chain(cache)
         .chain([flags, gap_blocks, window_blocks, window_reads, reads_in_flight, sequential_blocks])
-        .chain(more)
+        .chain(more.into_iter().filter_map(|(_, value)| value))
     {
         number(out, u64::from(value));
     }
