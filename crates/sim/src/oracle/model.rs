@@ -288,10 +288,17 @@ impl Model {
         self.volumes[volume].stamp.locked != stamp.locked
     }
 
+    /// Returns the index of the volume with this number and name.
+    pub fn index_of(&self, id: VolumeId, name: &str) -> Option<usize> {
+        self.volumes.iter().position(|volume| volume.id == Some(id) && volume.name == name)
+    }
+
     /// Compares the volumes and the pool's policy with the engine's list. After an opening, with nothing in flight,
     /// adopts the engine's state where several are possible.
     pub fn reconcile(&mut self, listed: &[Listing], pool_policy: Option<Policy>, opened: bool) -> Checked {
-        let known: BTreeSet<_> = self.volumes.iter().filter_map(|volume| volume.id).collect();
+        // A number is given again when the volume that had it is gone, so names tell them apart.
+        let numbered = self.volumes.iter().filter_map(|volume| Some((volume.id?, volume.name.clone())));
+        let known: BTreeSet<_> = numbered.collect();
         let names: BTreeSet<_> = listed.iter().map(|volume| &volume.name).collect();
         let ids: BTreeSet<_> = listed.iter().map(|volume| volume.id).collect();
         if ids.len() != listed.len() || names.len() != listed.len() {
@@ -300,11 +307,11 @@ impl Model {
         let mut expected = 0;
         for volume in &mut self.volumes {
             let found = listed.iter().find(|listed| match volume.id {
-                Some(id) => listed.id == id,
+                Some(id) => listed.id == id && listed.name == volume.name,
                 // A creation that failed leaves nothing; its name may be another's.
                 None => {
                     let failed = volume.existence == Existence::Gone;
-                    !failed && listed.name == volume.name && !known.contains(&listed.id)
+                    !failed && listed.name == volume.name && !known.contains(&(listed.id, listed.name.clone()))
                 }
             });
             let Some(found) = found else {
@@ -322,7 +329,7 @@ impl Model {
             expected += 1;
             let good_size = found.size_blocks == volume.size_blocks || Some(found.size_blocks) == volume.resizing;
             let good_properties = if opened { &volume.possible[..] } else { &[volume.properties] };
-            if found.name != volume.name || !good_size || !good_properties.contains(&found.properties) {
+            if !good_size || !good_properties.contains(&found.properties) {
                 return violated(format!("volume {} ({volume:?}) has become {found:?}", volume.name));
             }
             volume.id = Some(found.id);

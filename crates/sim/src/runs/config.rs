@@ -25,6 +25,8 @@ pub struct Config {
     pub limits: Limits,
     /// The volumes that are created first: blocks and policy.
     pub volumes: Vec<(u64, Policy)>,
+    /// Number of the first of these.
+    pub first_number: u16,
     /// Maximum number of requests in flight.
     pub depth: u64,
     /// Maximum number of steps that the world takes between two submissions.
@@ -82,6 +84,7 @@ impl Config {
                 device: DeviceTraits::SSD,
             },
             volumes: vec![(64, Policy::Full), (64, Policy::Full)],
+            first_number: 1,
             depth: 4,
             pace: 6,
             contents: 8,
@@ -149,6 +152,7 @@ impl Config {
             parameters: parameters(geometry, seed),
             limits,
             volumes,
+            first_number: 1,
             depth: random.pick(&[1, 2, 4, 8, 12]),
             pace: random.pick(&[0, 2, 6, 20]),
             contents,

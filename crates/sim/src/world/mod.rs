@@ -172,8 +172,8 @@ pub struct World {
     steps: (u64, u64),
 }
 
-/// Creates a disk that holds a new, empty pool.
-pub fn formatted(parameters: Parameters) -> Disk {
+/// Creates a disk that holds a new, empty pool, whose first volume gets a number.
+pub fn formatted(parameters: Parameters, first_number: u16) -> Disk {
     let geometry = parameters.geometry;
     let mut disk = Disk::new(geometry.block_size, geometry.total_blocks());
     for parity in 0..2 {
@@ -185,7 +185,9 @@ pub fn formatted(parameters: Parameters) -> Disk {
             disk.put(block, Content::Payload(ZERO));
         }
     }
-    for (offset, bytes) in format.blocks {
+    for (offset, mut bytes) in format.blocks {
+        let superblock = Superblock::decode(&bytes).expect("a new pool has superblocks");
+        Superblock { next_volume: first_number, ..superblock }.encode(&mut bytes);
         disk.put(offset / geometry.block(), Content::Metadata(bytes.into()));
     }
     disk

@@ -71,7 +71,7 @@ pub fn page_reads(io: &Io) -> bool {
 impl Bench {
     /// Creates a new pool with one volume of `blocks` blocks.
     pub fn new(config: Config, blocks: u64) -> Bench {
-        let disk = formatted(config.parameters);
+        let disk = formatted(config.parameters, config.first_number);
         let world = World::open(config.parameters, config.limits, disk, 0, Random::new(1), Trace::new(false));
         let mut bench = Bench {
             world: world.expect("a new pool can be opened"),

@@ -133,7 +133,7 @@ impl Run {
                     "{shared} of {mapped} blocks of volume {name} are in shared slots, but {census:?}"
                 ));
             }
-            let at = self.model.volumes().iter().position(|known| known.id == Some(volume.id));
+            let at = self.model.index_of(volume.id, &volume.name);
             let expected = at.map_or(shared, |at| self.model.repeated(at));
             if stores_each_once && shared != expected {
                 return violated(format!(
@@ -252,7 +252,7 @@ impl Run {
             if found != [Some(listed); 2] {
                 return wrong(&format!("volume {} is not found by its number, or by its name", listed.name));
             }
-            let at = self.model.volumes().iter().position(|volume| volume.id == Some(listed.id));
+            let at = self.model.index_of(listed.id, &listed.name);
             let now = self.world.engine.held_by(listed);
             if Some(listed.logical_blocks_used) != at.map(|at| used[at]) || now != listed.logical_blocks_used {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));

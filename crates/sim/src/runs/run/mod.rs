@@ -222,7 +222,7 @@ pub struct Run {
 impl Run {
     /// Formats a pool, opens it, and creates the volumes of the config.
     pub fn start(config: Config, trace: Trace, keep_snapshots: bool) -> Checked<Run> {
-        let disk = formatted(config.parameters);
+        let disk = formatted(config.parameters, config.first_number);
         let flash = config.flash.map(|flash| Flash::new(flash, &config.parameters.geometry, config.seed));
         let mut run = Run::on_disk(config.clone(), (disk, flash), Model::default(), trace, 0, 0)?;
         if !run.open_fully(None)? {
