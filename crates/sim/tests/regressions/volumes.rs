@@ -3,6 +3,9 @@
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
 use engine::{Command, Error, PoolChange};
 use sim::runs::config::Config;
+use sim::runs::scenario::{Scenario, scenario};
+use sim::runs::soak::run_operations;
+use sim::transcript::Trace;
 use sim::world::disk::Cut;
 
 /// Makes a pool with a checkpoint that has begun and not written anything yet. Blocks 0 and 40 of 64 hold 5 and 6. Records that are closed from here
@@ -85,6 +88,16 @@ fn a_checkpoint_costs_the_same_beside_10_1000_and_32768_volumes() {
         );
         assert!((few_steps..few_steps + 10).contains(&steps), "{few_steps} steps with 10, {steps} with {count}");
     }
+}
+
+/// Checks that a checkpoint keeps mappings of the volume with the largest number in the map buffer: the end of its blocks was key 2^64, which is 0, so the checkpoint
+/// came to no end. Replicas get this number when numbers have run out.
+#[test]
+fn a_checkpoint_ends_with_mappings_of_the_volume_with_the_largest_number() {
+    let Scenario { mut config, operations, .. } = scenario(27);
+    config.first_number = u16::MAX;
+    config.limits.delta_entries = 64;
+    run_operations(&config, &operations, Trace::new(false)).unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::api::{PageId, VolumeId};
 use crate::block_map::discards::{DISCARD_BYTES, Discard};
 use crate::block_map::map_buffer::Leaf;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
-use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
+use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::metadata::page_cache::{PageKey, Region};
@@ -14,6 +14,7 @@ use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
+use crate::pool::volumes::end_of;
 use crate::space::SlotState;
 
 /// Number of slots of one step of the merge of counts: a single one costs no more than the check between two steps.
@@ -50,10 +51,10 @@ impl Checkpoint {
     }
 
     /// Returns the end of the new mappings that stay in the map buffer, within this volume, if the next new mapping does.
-    fn next_kept(&self, end: u64) -> Option<Key> {
+    fn next_kept(&self, volume: VolumeId) -> Option<Key> {
         let &(next, _) = self.points.get(self.point_at)?;
         let leaf = self.leaves.get(self.next_leaf).map_or(u64::MAX, |leaf| leaf.first.0);
-        let end = leaf.min(end << LBA_BITS);
+        let end = leaf.min(end_of(volume).0);
         (next.0 < end).then_some(Key(end))
     }
 
@@ -86,15 +87,14 @@ impl Checkpoint {
                 *self.merging.insert(id)
             }
         };
-        let end = u64::from(id.0) + 1;
-        let in_volume = |key: u64| key >> LBA_BITS < end;
+        let in_volume = |key: Key| key.volume() == id;
         if let Some(&(first, stop)) = self.clears.get(self.clear_at)
-            && in_volume(first)
+            && in_volume(Key(first))
         {
             self.merge_clear(pool, Key(first), stop)?;
-        } else if let Some(end) = self.next_kept(end) {
+        } else if let Some(end) = self.next_kept(id) {
             self.keep_points(pool, end);
-        } else if self.leaves.get(self.next_leaf).is_some_and(|leaf| in_volume(leaf.first.0)) {
+        } else if self.leaves.get(self.next_leaf).is_some_and(|leaf| in_volume(leaf.first)) {
             self.load_maps_ahead(pool);
             self.merge_leaf(pool)?;
         } else {
