@@ -100,6 +100,20 @@ fn a_checkpoint_ends_with_mappings_of_the_volume_with_the_largest_number() {
     run_operations(&config, &operations, Trace::new(false)).unwrap();
 }
 
+/// Checks that an opened pool has the space that it had: until the first checkpoint it counted its table as packed, with all leaves up to the largest number.
+#[test]
+fn volumes_with_large_numbers_leave_an_opened_pool_its_metadata() {
+    let mut config = Config::small(1);
+    config.first_number = u16::MAX - 10;
+    let mut bench = Bench::new(config, 64);
+    bench.write(0, &[1]);
+    bench.settle();
+    bench.reopen();
+    assert!(!bench.world.engine.status().metadata_short);
+    bench.write(0, &[2]);
+    bench.audit();
+}
+
 #[test]
 fn a_name_is_never_that_of_two_volumes_though_the_deletion_of_the_first_is_lost() {
     let (mut bench, checkpoint) = with_a_checkpoint();

@@ -405,7 +405,9 @@ impl VolumeTable {
     /// Adds a volume from a leaf of the table on disk.
     pub(crate) fn load(&mut self, volume: Volume, root: Root, leaf: u64) {
         self.insert(volume, root);
-        self.packed_leaves = leaf + 1;
+        if self.form == TableForm::Packed {
+            self.packed_leaves = leaf + 1;
+        }
     }
 
     /// Adds a volume whose number and name are free. Returns its index.
