@@ -39,6 +39,11 @@ const SPACE_TO_BEGIN: u64 = 8;
 /// Divisor of the slots: a controller stays offline while one slot in N is free.
 const SPACE_TO_STAY: u64 = 16;
 
+/// Numbers for hidden volumes when numbers have run out. Slots keep the number of the volume that they were first written for, though it is deleted, and count as
+/// copies if a hidden volume has it. So these get no number of a former volume that users saw.
+const FOR_SECOND_COPIES: u16 = u16::MAX - 1;
+const FOR_REPLICAS: u16 = u16::MAX;
+
 /// Change of volumes that is a journal record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VolumeChange {
@@ -119,16 +124,23 @@ impl Pool {
         if possible { Ok(size / block) } else { Err(ControlError::BadSize) }
     }
 
-    /// Returns a free number for a volume: the next one, or, when they have run out, one without remains of a former volume.
-    fn free_number(&self) -> Option<VolumeId> {
+    /// Returns a free number for a volume: the next one, or, when they have run out, one without remains of a former volume. A hidden volume then gets the
+    /// number of its kind.
+    fn free_number(&self, keeps: Option<Keeps>) -> Option<VolumeId> {
         let Durable { superblock, volumes, discards, .. } = &self.durable;
         let next = superblock.next_volume.max(volumes.last().map_or(1, |last| last.id.0.saturating_add(1)));
-        if next < u16::MAX {
+        if next < FOR_SECOND_COPIES {
             // No volume has ever had this number, so mappings need no look.
             return Some(VolumeId(next));
         }
         // The records that name a removed volume come before its deletion, so the checkpoint that removed it has merged them.
-        volumes.free_number(|id| discards.has_some_of(id))
+        let is_named = |id| discards.has_some_of(id);
+        match keeps {
+            Some(Keeps::SecondCopies) => Some(VolumeId(FOR_SECOND_COPIES)),
+            Some(Keeps::Replicas) => Some(VolumeId(FOR_REPLICAS)),
+            None => return volumes.free_number(|id| id.0 >= FOR_SECOND_COPIES || is_named(id)),
+        }
+        .filter(|&id| volumes.is_free(id) && !is_named(id))
     }
 
     /// Returns the change for a resize command; `BadSize` if the size is 0, no multiple of a block, or beyond the maximum of a volume.
@@ -172,7 +184,7 @@ impl Pool {
         keeps: Option<Keeps>,
     ) -> Result<u64, ControlError> {
         let blocks = self.blocks_of_size(size)?;
-        let id = self.free_number().filter(|_| self.durable.volumes.len() < self.limits.volumes as usize);
+        let id = self.free_number(keeps).filter(|_| self.durable.volumes.len() < self.limits.volumes as usize);
         let id = id.ok_or(ControlError::TooManyVolumes)?;
         let since = self.after_next_checkpoint();
         let leaves = blocks.div_ceil(self.geometry().map_leaf_entries());
@@ -299,7 +311,8 @@ mod tests {
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
 
-    /// Checks that the number after the last one is never used: it was 0, and a superblock with it is refused.
+    /// Checks that the number after the last one is never used: it was 0, and a superblock with it is refused. Hidden volumes had numbers of former volumes, whose
+    /// shared blocks counted as copies then.
     #[test]
     fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();
@@ -307,13 +320,13 @@ mod tests {
         let limits = Limits::for_memory(128 << 20, &geometry).unwrap();
         let mut engine = Engine::open(parameters, limits, 0);
         engine.pool.state.begin_serving();
-        engine.pool.durable.superblock = Superblock { next_volume: u16::MAX - 1, ..engine.pool.durable.superblock };
+        engine.pool.durable.superblock = Superblock { next_volume: u16::MAX - 3, ..engine.pool.durable.superblock };
         let create = |engine: &mut Engine, name: &str| {
             engine.pool.create_volume(name, 4096, None).unwrap();
             engine.pool.durable.volumes.iter().find(|volume| volume.name == name).unwrap().id.0
         };
-        assert_eq!(create(&mut engine, "first"), u16::MAX - 1);
-        assert_eq!(create(&mut engine, "last"), u16::MAX);
+        assert_eq!(create(&mut engine, "first"), u16::MAX - 3);
+        assert_eq!(create(&mut engine, "last"), u16::MAX - 2);
         assert_eq!(create(&mut engine, "a"), 1);
         engine.pool.durable.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
         // The checkpoint in progress has removed number 3; its delta may still name it.
@@ -324,7 +337,15 @@ mod tests {
         engine.pool.durable.volumes.remove(at);
         assert_eq!(create(&mut engine, "b"), 4);
         engine.pool.durable.volumes.end_counting();
-        let numbers: alloc::vec::Vec<u16> = engine.pool.durable.volumes.iter().map(|volume| volume.id.0).collect();
-        assert_eq!(numbers, [1, 4, u16::MAX - 1, u16::MAX]);
+        let numbers = |engine: &Engine| -> alloc::vec::Vec<u16> {
+            engine.pool.durable.volumes.iter().map(|volume| volume.id.0).collect()
+        };
+        assert_eq!(numbers(&engine), [1, 4, u16::MAX - 3, u16::MAX - 2]);
+        for keeps in [Keeps::Replicas, Keeps::SecondCopies] {
+            engine.pool.enter_hidden_volume(keeps).unwrap();
+            assert_eq!(engine.pool.enter_volume("again", 4096, None, Some(keeps)), Err(ControlError::TooManyVolumes));
+        }
+        assert_eq!(create(&mut engine, "c"), 3);
+        assert_eq!(numbers(&engine), [1, 3, 4, u16::MAX - 3, u16::MAX - 2, u16::MAX - 1, u16::MAX]);
     }
 }

@@ -324,8 +324,12 @@ impl VolumeTable {
     /// false for. Behind the last number it continues with 1.
     pub(crate) fn free_number(&self, is_taken: impl Fn(VolumeId) -> bool) -> Option<VolumeId> {
         let from = self.last_inserted.wrapping_add(1).max(1);
-        let is_free = |id: &VolumeId| self.find(*id).is_none() && !self.leaving.contains(id) && !is_taken(*id);
-        (from..=u16::MAX).chain(1..from).map(VolumeId).find(is_free)
+        (from..=u16::MAX).chain(1..from).map(VolumeId).find(|&id| self.is_free(id) && !is_taken(id))
+    }
+
+    /// Returns true if no volume has a number, and none had it that the checkpoint in progress has removed.
+    pub(crate) fn is_free(&self, id: VolumeId) -> bool {
+        self.find(id).is_none() && !self.leaving.contains(&id)
     }
 
     /// Returns the root of a volume's map.
