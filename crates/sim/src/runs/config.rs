@@ -14,6 +14,11 @@ pub const GIVEN_CACHE: CacheLimits =
 /// Mappings for each leaf ([`Limits::buffered_per_leaf`]) with which the map buffer is used in pools whose volumes have a leaf or two.
 pub const ALWAYS_BUFFERED: u32 = 1 << 16;
 
+/// Most volumes of a pool at a time, unless it begins with more.
+pub const FEW: usize = 6;
+/// Most volumes of a pool that begins with more.
+const MANY: usize = 40;
+
 /// All parameters of a run except its operations.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -140,6 +145,7 @@ impl Config {
             Random::new(seed ^ 0x7065_726c_6566).pick(&[ALWAYS_BUFFERED, ALWAYS_BUFFERED, 4, 16, 64]);
         limits.device = any_device(&mut Random::new(seed ^ 0x6465_7669_6365));
         make_huge(&mut volumes, &mut geometry, &mut limits, &mut Random::new(seed ^ 0x6875_6765));
+        let first_number = make_many(&mut volumes, &mut geometry, &mut Random::new(seed ^ 0x6d61_6e79));
         let random_flash = &mut Random::new(seed ^ 0x666c_6173);
         let flash = random_flash.one_in(3).then(|| FlashConfig::draw(random_flash));
         if flash.is_some() {
@@ -152,7 +158,7 @@ impl Config {
             parameters: parameters(geometry, seed),
             limits,
             volumes,
-            first_number: 1,
+            first_number,
             depth: random.pick(&[1, 2, 4, 8, 12]),
             pace: random.pick(&[0, 2, 6, 20]),
             contents,
@@ -211,6 +217,20 @@ fn make_huge(volumes: &mut [(u64, Policy)], geometry: &mut Geometry, limits: &mu
     }
     limits.pages = random.pick(&[48, 64, limits.pages]);
     geometry.metadata_blocks += random.pick(&[0, 100, 400, 1600]);
+}
+
+/// Gives every 24th seed up to 40 volumes, most of them small. Returns the number of the first one: a table by number then has many leaves, or the numbers come
+/// round.
+fn make_many(volumes: &mut Vec<(u64, Policy)>, geometry: &mut Geometry, random: &mut Random) -> u16 {
+    if !random.one_in(24) {
+        return 1;
+    }
+    let policy = volumes[0].1;
+    let more = random.between(FEW as u64 + 1, MANY as u64) as usize - volumes.len();
+    volumes.extend((0..more).map(|_| (random.between(1, 16), policy)));
+    // A leaf of the map for each, twice, as long as it is copied.
+    geometry.metadata_blocks += 400;
+    random.pick(&[1, 1000, u16::MAX - 20, u16::MAX - 3])
 }
 
 /// Gives the pool a history of growths, with segments far smaller than any that it would grow by on its own.

@@ -7,7 +7,7 @@ use engine::{
 
 use crate::content::NUMBERED_TWINS;
 use crate::runs::coming_and_going;
-use crate::runs::config::Config;
+use crate::runs::config::{Config, FEW};
 use crate::runs::shorthand::{SECONDS, place, write};
 use crate::runs::workload::{Fronting, Generator, HUGE, Operation, Place, Relocating, policy};
 use crate::world::disk::Cut;
@@ -191,6 +191,8 @@ pub fn scenario(number: u64) -> Scenario {
         }
         _ => {
             let mut config = Config::swarm(number);
+            // Each creation is a checkpoint with crashes in it.
+            config.volumes.truncate(FEW);
             for (size_blocks, _) in config.volumes.iter_mut().filter(|(size_blocks, _)| *size_blocks <= HUGE) {
                 *size_blocks = (*size_blocks).min(40);
             }

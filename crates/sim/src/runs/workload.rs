@@ -8,7 +8,7 @@ use engine::{
 
 use crate::content::CELLS;
 use crate::random::Random;
-use crate::runs::config::Config;
+use crate::runs::config::{Config, FEW};
 use crate::runs::forged;
 use crate::world::disk::Cut;
 
@@ -314,6 +314,8 @@ pub struct Generator<'a> {
     /// Share of such blocks among the written ones: one in N; 0: none.
     forged_one_in: u64,
     weights: [u32; OPERATION_KINDS],
+    /// Numbers by which operations select volumes: below this one.
+    numbers: u64,
     fresh: u32,
     /// Random stream of its own for fills, and the operations that follow a fill, the last first.
     fills: Random,
@@ -380,6 +382,7 @@ impl Generator<'_> {
             forgers,
             forged_one_in,
             weights,
+            numbers: if config.volumes.len() > FEW { 64 } else { 8 },
             fresh: 1 << 20,
             fills,
             upcoming: Vec::new(),
@@ -412,8 +415,8 @@ impl Generator<'_> {
             10 if self.random.one_in(2) => Operation::CloseEarly { after: self.random.below(300) },
             10 => Operation::Reopen,
             11 => self.crash(),
-            12 => Operation::DeleteVolume { volume: self.random.below(8) },
-            13 => Operation::ResizeVolume { volume: self.random.below(8), size_blocks: self.size_blocks() },
+            12 => Operation::DeleteVolume { volume: self.random.below(self.numbers) },
+            13 => Operation::ResizeVolume { volume: self.random.below(self.numbers), size_blocks: self.size_blocks() },
             14 => self.set_volume(),
             15 => Operation::SetPool { policy: self.policy() },
             16 => {
@@ -462,7 +465,7 @@ impl Generator<'_> {
     /// Fills a volume, or each second or third block of it; extents, zeroing and discards of the whole volume follow.
     fn fill(&mut self) -> Operation {
         let random = &mut self.fills;
-        let volume = random.below(8);
+        let volume = random.below(self.numbers);
         let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
         let place = Place { volume, first: 0, count: blocks * CELLS as u64 };
         for _ in 0..random.between(1, 6) {
@@ -493,7 +496,7 @@ impl Generator<'_> {
             all.push(Operation::Reopen);
         }
         all.extend([Operation::Flush, Operation::Idle(1_500_000_000), Operation::Relocate(Note)]);
-        let first = self.plans.below(8);
+        let first = self.plans.below(self.numbers);
         for number in 0..self.plans.between(2, 4) {
             let volume = first + number % 3;
             let blocks = self.config.volumes[volume as usize % self.config.volumes.len()].0;
@@ -584,7 +587,7 @@ impl Generator<'_> {
     /// Draws a range of at most a piece; one in four is not aligned to blocks.
     fn piece(&mut self) -> Place {
         let cells = CELLS as u64;
-        let volume = self.random.below(8);
+        let volume = self.random.below(self.numbers);
         let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
         let most = u64::from(self.config.parameters.geometry.piece_blocks);
         let first = self.first_block(size) * cells;
@@ -599,7 +602,7 @@ impl Generator<'_> {
     /// Draws a range of any length, up to the whole volume.
     fn any_length(&mut self) -> Place {
         let cells = CELLS as u64;
-        let volume = self.random.below(8);
+        let volume = self.random.below(self.numbers);
         let size = self.config.volumes[volume as usize % self.config.volumes.len()].0;
         match self.random.below(8) {
             0 => Place { volume, first: 0, count: size * cells },
@@ -673,7 +676,7 @@ impl Generator<'_> {
                     (KeepRuns::Off, _) => Some(FlashPolicy::Budget),
                 };
                 let pool = PoolChange { dedup_verify, throttle, flash_policy, ..PoolChange::default() };
-                Operation::SetTiming { volume: self.random.below(8), change, pool }
+                Operation::SetTiming { volume: self.random.below(self.numbers), change, pool }
             }
         }
     }
@@ -681,7 +684,7 @@ impl Generator<'_> {
     /// Draws a change of policy and of read-only; volumes are writable most of the time.
     fn set_volume(&mut self) -> Operation {
         Operation::SetVolume {
-            volume: self.random.below(8),
+            volume: self.random.below(self.numbers),
             policy: if self.random.one_in(4) { None } else { Some(self.policy()) },
             read_only: self.random.pick(&[None, Some(false), Some(false), Some(true)]),
         }

@@ -9,13 +9,12 @@ use engine::timing::Mode;
 use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
 
 use crate::oracle::model::{Existence, Listing, Properties};
+use crate::runs::config::FEW;
 use crate::runs::run::{Pending, Run};
 use crate::runs::workload::HUGE;
 use crate::world::Answer;
 use crate::{Checked, violated};
 
-/// Maximum number of volumes at a time.
-const MOST_VOLUMES: usize = 6;
 /// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
 const LEAST_METADATA: u64 = 256;
 
@@ -25,7 +24,7 @@ impl Run {
             self.wait()?;
         }
         let there = self.model.volumes().iter().filter(|volume| volume.existence != Existence::Gone);
-        if there.count() >= MOST_VOLUMES {
+        if there.count() >= FEW.max(self.config.volumes.len()) {
             return Ok(());
         }
         self.names += 1;
