@@ -72,6 +72,12 @@ pub enum Mutant {
     ForgottenRemoval,
     /// The space that a checkpoint needs is counted without the interior pages of maps.
     SpaceCountedLow,
+    /// A checkpoint writes only the first changed leaf of the table of volumes.
+    CleanLeaf,
+    /// The superblock does not say that the table of volumes is one by number.
+    UnmarkedTable,
+    /// The number of a deleted volume is given again while the discard list has subtrees of it.
+    EarlyNumber,
     /// A write that finds no metadata is refused, though the driver would grow the pool.
     UnawaitedGrowth,
 

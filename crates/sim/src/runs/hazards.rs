@@ -1,4 +1,4 @@
-//! Hazards of the pass that finds duplicates, and of the flash, which random operations do not reach in a small pool: a sequence of its own for each. A sound
+//! Hazards of the pass that finds duplicates, of the flash, and of numbers of volumes, which random operations do not reach in a small pool: a sequence of its own for each. A sound
 //! engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
@@ -224,4 +224,32 @@ pub fn replay_into_containers_on_flash() -> Checked {
         return violated("nothing was written to containers on flash");
     }
     Ok(())
+}
+
+/// Deletes a volume with many leaves when numbers come round, and creates another while they are discarded: it does not get the number.
+pub fn numbers_that_come_round() -> Checked {
+    const LEAVES: u64 = 120;
+    let mut config = Config::small(1);
+    config.limits = Limits { discard_leaves: 1, map_buffer: 0, ..config.limits };
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.metadata_blocks) = (40, 1024);
+    let leaf = geometry.map_leaf_entries();
+    // The second one gets number 1. The first one has the largest, so numbers begin with 1 again after each opening.
+    config.first_number = u16::MAX - 2;
+    config.volumes = vec![(64, Policy::Native), (LEAVES * leaf, Policy::Native)];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let mut sequence: Vec<Operation> = (0..LEAVES).map(|at| write(1, at * leaf, 1, 1 + at as u32)).collect();
+    sequence.extend([Operation::Settle, Operation::DeleteVolume { volume: 1 }, Operation::Drain]);
+    run.perform(&sequence)?;
+    let before = run.world.engine.counters().checkpoints;
+    while run.world.engine.counters().checkpoints == before {
+        run.perform(&[Operation::Idle(SECONDS / 100_000)])?;
+    }
+    run.perform(&[Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false }])?;
+    if run.world.engine.status().discarded_blocks == 0 {
+        return violated("nothing is left to discard");
+    }
+    let create = Operation::CreateVolume { size_blocks: 64, policy: Some(Policy::Native) };
+    run.perform(&[create, Operation::Drain, write(1, 0, 8, 1000), Operation::Settle])?;
+    run.settle_and_audit()
 }

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 63] = [
+pub const MUTANTS: [(Mutant, Hunt); 66] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -91,6 +91,9 @@ pub const MUTANTS: [(Mutant, Hunt); 63] = [
     (Mutant::PublicSeed, swarm(100)),
     (Mutant::ForgottenWrite, faults(10)),
     (Mutant::SpaceCountedLow, swarm(10)),
+    (Mutant::CleanLeaf, swarm(10)),
+    (Mutant::UnmarkedTable, swarm(100)),
+    (Mutant::EarlyNumber, Hunt::Own(hazards::numbers_that_come_round)),
     (Mutant::UnawaitedGrowth, crash(36)),
     (Mutant::OwnerNotLookedAt, swarm(10)),
     (Mutant::UnsyncedMove, crash(26)),

@@ -180,3 +180,8 @@ fn requests_in_flight_fail_when_their_volume_goes() {
     assert_eq!(bench.world.engine.status().data_blocks_used, 0);
     assert_eq!(listed(&bench), []);
 }
+
+#[test]
+fn a_number_is_given_again_only_when_nothing_of_its_volume_is_left_to_discard() {
+    sim::runs::hazards::numbers_that_come_round().unwrap();
+}

@@ -474,6 +474,7 @@ fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
     match table {
         TreeId::Containers => pool.durable.space().next_dirty_container_leaf(from),
         TreeId::MetaMap => pool.metadata.allocator().next_dirty_leaf(from),
+        TreeId::Volumes if from > 0 && pool.mutant(Mutant::CleanLeaf) => None,
         TreeId::Volumes => pool.durable.volumes().next_dirty_leaf(from, pool.checkpoint.done()),
         TreeId::Discards => (from < discard_table_leaves(pool).max(pool.durable.discards().leaves())).then_some(from),
         TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {

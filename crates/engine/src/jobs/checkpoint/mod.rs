@@ -44,6 +44,7 @@ use crate::block_map::discards::WalkBudget;
 use crate::block_map::map_buffer::{Leaf, Pass};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
+use crate::format::layout::TableForm;
 use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
 use crate::jobs::Jobs;
 use crate::jobs::job::Job;
@@ -580,7 +581,11 @@ impl Jobs {
                 .last()
                 .map_or(1, |volume| volume.id.0.saturating_add(1))
                 .max(pool.durable.superblock().next_volume),
-            table_form: pool.durable.volumes().form(),
+            table_form: if pool.mutant(Mutant::UnmarkedTable) {
+                TableForm::Packed
+            } else {
+                pool.durable.volumes().form()
+            },
             scrub: self.scrub.record(),
             dedup: self.dedup().record(),
             disk_index: pool.hints.disk_index.record(),

@@ -27,6 +27,7 @@ use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Keeps, MAX_BLOCKS, Volume, is_name, most_blocks};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::durable::Durable;
 use crate::pool::metadata_reservation::Asked;
@@ -134,7 +135,7 @@ impl Pool {
             return Some(VolumeId(next));
         }
         // The records that name a removed volume come before its deletion, so the checkpoint that removed it has merged them.
-        let is_named = |id| discards.has_some_of(id);
+        let is_named = |id| discards.has_some_of(id) && !self.mutant(Mutant::EarlyNumber);
         match keeps {
             Some(Keeps::SecondCopies) => Some(VolumeId(FOR_SECOND_COPIES)),
             Some(Keeps::Replicas) => Some(VolumeId(FOR_REPLICAS)),
