@@ -7,9 +7,13 @@ use sim::studies::cost;
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// Returns the maximum number of allocations for each request. The lists of I/Os grow to the maximum number in use together. Otherwise only trims
-/// allocate, whose ranges are in a tree until the next checkpoint.
+/// allocate, whose ranges are in a tree until the next checkpoint, and creations, whose volumes are in the table.
 fn allowed(name: &str) -> f64 {
-    if name == "4 KiB trim" { 0.15 } else { 0.005 }
+    match name {
+        "4 KiB trim" => 0.15,
+        name if name.starts_with("creation of a volume") => 4.0,
+        _ => 0.005,
+    }
 }
 
 /// Maximum number of allocations for a checkpoint of up to 8,192 blocks: its lists, which grow with it, and one for every six pages that it frees.

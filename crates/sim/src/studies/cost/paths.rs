@@ -11,11 +11,11 @@
 use std::fmt::Write;
 use std::rc::Rc;
 
-use engine::{Command, Limits, Operation, Policy, Submit, VolumePropertyChange};
+use engine::{Command, Limits, Nanos, Operation, Policy, Submit, VolumePropertyChange};
 
 use super::{BLOCK_BYTES, Bench, FILLING_BLOCKS, KNOWN_NUMBER, NEW_NUMBER};
 use crate::random::Random;
-use crate::timed::machine::{Machine, Store};
+use crate::timed::machine::{Machine, Step, Store};
 use crate::timed::pool::{Pool, VOLUME};
 use crate::{Checked, Violation, violated};
 
@@ -35,6 +35,11 @@ const STRIDE: u64 = 40_503;
 const BATCH_BLOCKS: u64 = 1 << 13;
 /// Maximum number of requests of a batch.
 const BATCH_REQUESTS: u64 = 1 << 12;
+
+/// Numbers of volumes in a pool that gets [`CREATIONS`] more. Below 65, an engine that can have mutants walks its table with each change.
+const VOLUMES: [usize; 2] = [100, 1000];
+/// Number of volumes that are created in a batch.
+const CREATIONS: usize = 10;
 
 /// Minimum number of batches that do not count.
 const ROUNDS: u64 = 6;
@@ -132,6 +137,12 @@ pub fn count(only: &str) -> Checked<Vec<Count>> {
     for path in PATHS.into_iter().filter(|path| path.name.contains(only)) {
         bench.count(path, &mut counts)?;
     }
+    for volumes in VOLUMES {
+        let name = format!("creation of a volume beside {volumes}");
+        if name.contains(only) {
+            bench.count_creations(name, volumes, &mut counts)?;
+        }
+    }
     Ok(counts)
 }
 
@@ -226,6 +237,45 @@ impl Bench {
         if writes {
             let (name, allocations) = (format!("{}: its checkpoint", path.name), counted(self, Bench::settle)?);
             counts.push(Count { name, requests, allocations });
+        }
+        Ok(())
+    }
+
+    /// Creates volumes until the pool has this number. Then counts the commands of a batch of creations, and the work until they are answered, which is durably.
+    fn count_creations(&mut self, name: String, volumes: usize, counts: &mut Vec<Count>) -> Checked {
+        let present = self.machine.engine.volumes().count();
+        for first in (present..volumes).step_by(CREATIONS) {
+            let few = CREATIONS.min(volumes - first);
+            self.begin_creations(first, few);
+            self.end_creations(few)?;
+        }
+        self.settle()?;
+        let requests = CREATIONS as u64;
+        let allocations = counted(self, |bench| {
+            bench.begin_creations(volumes, CREATIONS);
+            Ok(())
+        })?;
+        counts.push(Count { name: name.clone(), requests, allocations });
+        let allocations = counted(self, |bench| bench.end_creations(CREATIONS))?;
+        counts.push(Count { name: format!("{name}: its checkpoint"), requests, allocations });
+        self.settle()
+    }
+
+    fn begin_creations(&mut self, first: usize, count: usize) {
+        for number in first..first + count {
+            let name = format!("volume-{number}");
+            self.machine.begin_command(Command::CreateVolume { name: &name, size: BYTES, policy: None });
+        }
+    }
+
+    fn end_creations(&mut self, count: usize) -> Checked {
+        let mut answered = 0;
+        while answered < count {
+            match self.machine.step(Nanos::MAX)? {
+                Step::Command(true) => answered += 1,
+                Step::Command(false) | Step::Quiet => return violated("a volume is not created"),
+                _ => {}
+            }
         }
         Ok(())
     }
