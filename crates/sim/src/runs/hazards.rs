@@ -1,5 +1,5 @@
-//! Hazards of the pass that finds duplicates, of the flash, and of numbers of volumes, which random operations do not reach in a small pool: a sequence of its own for each. A sound
-//! engine passes; the mutants of the same names have to be caught by them.
+//! Hazards of the pass that finds duplicates, of the flash, and of numbers of volumes, which random operations do not reach in a small pool: a sequence of its
+//! own for each. A sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
     CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumePropertyChange,

@@ -90,8 +90,8 @@ fn a_checkpoint_costs_the_same_beside_10_1000_and_32768_volumes() {
     }
 }
 
-/// Checks that a checkpoint keeps mappings of the volume with the largest number in the map buffer: the end of its blocks was key 2^64, which is 0, so the checkpoint
-/// came to no end. Replicas get this number when numbers have run out.
+/// Checks that a checkpoint keeps mappings of the volume with the largest number in the map buffer: the end of its blocks was key 2^64, which is 0, so the
+/// checkpoint came to no end. Replicas get this number when numbers have run out.
 #[test]
 fn a_checkpoint_ends_with_mappings_of_the_volume_with_the_largest_number() {
     let Scenario { mut config, operations, .. } = scenario(27);

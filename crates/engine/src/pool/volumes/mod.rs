@@ -40,8 +40,8 @@ const SPACE_TO_BEGIN: u64 = 8;
 /// Divisor of the slots: a controller stays offline while one slot in N is free.
 const SPACE_TO_STAY: u64 = 16;
 
-/// Numbers for hidden volumes when numbers have run out. Slots keep the number of the volume that they were first written for, though it is deleted, and count as
-/// copies if a hidden volume has it. So these get no number of a former volume that users saw.
+/// Numbers for hidden volumes when numbers have run out. Slots keep the number of the volume that they were first written for, though it is deleted, and count
+/// as copies if a hidden volume has it. So these get no number of a former volume that users saw.
 const FOR_SECOND_COPIES: u16 = u16::MAX - 1;
 const FOR_REPLICAS: u16 = u16::MAX;
 
@@ -312,8 +312,8 @@ mod tests {
     use crate::format::superblock::{DigestFunction, Parameters, Superblock};
     use crate::limits::Limits;
 
-    /// Checks that the number after the last one is never used: it was 0, and a superblock with it is refused. Hidden volumes had numbers of former volumes, whose
-    /// shared blocks counted as copies then.
+    /// Checks that the number after the last one is never used: it was 0, and a superblock with it is refused. Hidden volumes had numbers of former volumes,
+    /// whose shared blocks counted as copies then.
     #[test]
     fn numbers_are_used_again_when_they_have_run_out_but_not_while_anything_names_them() {
         let geometry = Geometry::for_capacity(1 << 30).unwrap();

@@ -241,7 +241,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Creates volumes until the pool has this number. Then counts the commands of a batch of creations, and the work until they are answered, which is durably.
+    /// Creates volumes until the pool has this number. Then counts the commands of a batch of creations, and the work until they are answered, which is
+    /// durably.
     fn count_creations(&mut self, name: String, volumes: usize, counts: &mut Vec<Count>) -> Checked {
         let present = self.machine.engine.volumes().count();
         for first in (present..volumes).step_by(CREATIONS) {
