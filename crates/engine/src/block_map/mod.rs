@@ -4,4 +4,6 @@
 pub(crate) mod delta;
 pub(crate) mod discards;
 pub(crate) mod flush;
+#[cfg_attr(not(test), expect(dead_code, reason = "no volume has a parent yet"))]
+pub(crate) mod lineage;
 pub(crate) mod map_buffer;
