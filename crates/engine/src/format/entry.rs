@@ -1,13 +1,16 @@
 //! Addresses and the eight-byte entry of a map leaf.
 //!
 //! ```text
-//! bits  0..4    state: 0 unmapped, 1 zero, 2 whole block, 3 lost
+//! bits  0..4    state: 0 unmapped, 1 zero, 2 whole block, 3 lost, 5 inherited (FROM)
 //! bits  4..40   slot address
 //! bits 40..64   check: the first 24 bits of the block's digest
 //! ```
+//!
+//! An inherited entry has an epoch in bits 4..64: the block is that of the ancestor whose time covers it (RFC 0020).
 
 use crate::api::{Digest, VolumeId};
 use crate::format::geometry::SLOT_BITS;
+use crate::format::superblock::END_OF_BORN;
 
 /// Slot of the pool: container number times slots per container, plus the slot within it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -40,6 +43,7 @@ const ZERO: u64 = 1;
 const WHOLE: u64 = 2;
 const LOST: u64 = 3;
 const UNBUFFERED: u64 = 4;
+const FROM: u64 = 5;
 
 /// Entry of a map leaf.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,6 +62,17 @@ impl Entry {
     pub(crate) fn whole(slot: Slot, digest: Digest) -> Entry {
         assert!(slot.0 >> SLOT_BITS == 0);
         Entry(WHOLE | slot.0 << 4 | u64::from(check_bits(digest)) << 40)
+    }
+
+    /// Returns the entry of a block that the map has from its ancestor whose time covers an epoch.
+    pub(crate) fn inherited(epoch: u64) -> Entry {
+        assert!((1..END_OF_BORN).contains(&epoch));
+        Entry(FROM | epoch << 4)
+    }
+
+    /// Returns the epoch of an inherited entry; `None` for all others.
+    pub(crate) fn inherited_from(self) -> Option<u64> {
+        (self.0 & 15 == FROM && self.0 >> 4 > 0).then_some(self.0 >> 4)
     }
 
     /// Returns the slot, if the entry has one.
@@ -79,9 +94,15 @@ impl Entry {
         self.0 & 15 == LOST
     }
 
-    /// Returns true if this format has the entry's state.
+    /// Returns true if the map buffer, the journal and maps without parent can have the entry's state.
     pub(crate) fn is_valid(self) -> bool {
         self.0 & 15 <= LOST
+    }
+
+    /// Returns true if a leaf can have the entry: only a map with a parent inherits.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no volume has a parent yet"))]
+    pub(crate) fn may_stand(self, has_parent: bool) -> bool {
+        self.is_valid() || has_parent && self.inherited_from().is_some()
     }
 }
 
@@ -105,6 +126,20 @@ mod tests {
         assert!(!Entry(7).is_valid());
         let states = [Entry::UNMAPPED, Entry::ZERO, entry, Entry::LOST, Entry::UNBUFFERED, Entry(5), Entry(7)];
         assert_eq!(states.map(Entry::is_hole), [true, true, false, false, false, false, false]);
+    }
+
+    #[test]
+    fn an_inherited_entry_has_an_epoch_and_stands_below_a_parent_only() {
+        for epoch in [1, 7, END_OF_BORN - 1] {
+            let entry = Entry::inherited(epoch);
+            assert_eq!((entry.inherited_from(), entry.slot()), (Some(epoch), None));
+            assert!(!entry.is_hole() && !entry.is_lost() && !entry.is_valid());
+            assert!(entry.may_stand(true) && !entry.may_stand(false));
+        }
+        let others = [Entry::UNMAPPED, Entry::ZERO, Entry::whole(Slot(1), Digest([2; 16])), Entry::LOST];
+        assert!(others.iter().all(|entry| entry.may_stand(false) && entry.inherited_from().is_none()));
+        let invalid = [Entry::UNBUFFERED, Entry(FROM), Entry(6), Entry(15 | 1 << 4)];
+        assert!(invalid.iter().all(|entry| !entry.may_stand(true) && entry.inherited_from().is_none()));
     }
 
     #[test]

@@ -88,6 +88,12 @@ impl Pointer {
         self.location == 0
     }
 
+    /// Returns the pointer to a subtree that the map has from its ancestor whose time covers an epoch.
+    pub(crate) fn inherited(epoch: u64) -> Pointer {
+        assert!((1..END_OF_BORN).contains(&epoch));
+        Pointer { location: FROM, birth: 0, checksum: epoch }
+    }
+
     /// Returns true if the pointer names a page, which may be one that does not exist.
     pub(crate) fn has_page(self) -> bool {
         !self.is_none() && self.location < FROM
@@ -575,6 +581,27 @@ mod tests {
             proven: 85,
             ..settings
         }
+    }
+
+    #[test]
+    fn a_pointer_names_a_page_or_an_ancestor() {
+        for epoch in [1, 7, END_OF_BORN - 1] {
+            let pointer = Pointer::inherited(epoch);
+            assert_eq!(pointer.inherited_from(), Some(epoch));
+            assert!(!pointer.has_page() && !pointer.is_none() && !pointer.is_lost());
+            let mut bytes = [9; 16];
+            pointer.write(&mut bytes, 0);
+            assert_eq!(Pointer::read(&bytes, 0), pointer);
+        }
+        let page = Pointer { location: 1 << 31, birth: 2, checksum: 3 };
+        assert!(page.has_page() && page.inherited_from().is_none());
+        for other in [Pointer::NONE, Pointer::LOST] {
+            assert!(!other.has_page() && other.inherited_from().is_none());
+        }
+        let good = Pointer::inherited(7);
+        let invalid =
+            [Pointer { birth: 1, ..good }, Pointer { checksum: 0, ..good }, Pointer { checksum: END_OF_BORN, ..good }];
+        assert!(invalid.iter().all(|pointer| !pointer.has_page() && pointer.inherited_from().is_none()));
     }
 
     #[test]

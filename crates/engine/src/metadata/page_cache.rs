@@ -286,21 +286,27 @@ impl PageCache {
         None
     }
 
-    /// Makes a private copy of a cached page for a writer. The cached one is evicted next unless it is used again.
+    /// Makes a private copy of a cached page for a writer that replaces it. The cached one is evicted next unless it is used again.
     pub(crate) fn copy_of(&mut self, source: PageId) -> Option<PageId> {
-        // The source must not be the victim of the allocation.
-        let state = core::mem::replace(&mut self.frames[source.0 as usize].state, PageState::Private);
-        let copy = self.allocate();
+        let copy = self.duplicate_of(source)?;
         let frame = &mut self.frames[source.0 as usize];
-        frame.state = state;
-        let copy = copy?;
-        if state == PageState::Clean
+        if frame.state == PageState::Clean
             && !core::mem::replace(&mut frame.replaced, true)
             && self.replaced.len() < self.count
         {
             frame.used = false;
             self.replaced.push(source.0);
         }
+        Some(copy)
+    }
+
+    /// Makes a private copy of a cached page, which stays in use.
+    pub(crate) fn duplicate_of(&mut self, source: PageId) -> Option<PageId> {
+        // The source must not be the victim of the allocation.
+        let state = core::mem::replace(&mut self.frames[source.0 as usize].state, PageState::Private);
+        let copy = self.allocate();
+        self.frames[source.0 as usize].state = state;
+        let copy = copy?;
         let ((from_chunk, from), (chunk, at)) = (self.place(source), self.place(copy));
         if from_chunk == chunk {
             self.chunks[chunk].copy_within(from..from + self.block_size, at);

@@ -8,12 +8,16 @@
 //! pointer and checksum into the parent. So at most one page a level waits in memory, whatever the size of the change. The new root exists when
 //! the writer finishes.
 //!
+//! A map with ancestors may have no page of its own for a subtree: its pointer is FROM an epoch, and the ancestor whose time covers that epoch has the page
+//! (RFC 0020). Walks end there, and the reader goes on in the ancestor's tree. A writer that changes such a page copies it: pages and mapped blocks of the
+//! ancestor become FROM the epoch of its birth, all else is copied by value.
+//!
 //! Steps are restartable: a step that needs a page which is not in memory returns [`Missing`]; the caller loads the page and repeats the step.
 
 use alloc::vec::Vec;
 
 use crate::api::{IoOp, PageId, RequestId, Segment};
-use crate::format::bytes::checksum;
+use crate::format::bytes::{checksum, u64_at};
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{Pointer, Root};
@@ -335,22 +339,28 @@ fn child(bytes: &[u8], at: u64) -> Pointer {
 
 /// Finds a leaf of a tree.
 pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: u64) -> Walk {
+    find(metadata, region, root, 0, leaf)
+}
+
+/// Finds page `index` of `target`, a level that is not above the root; [`Walk::Leaf`] is a page of that level.
+#[inline(always)]
+fn find(metadata: &mut Metadata, region: Region, root: Root, target: u8, index: u64) -> Walk {
     let bits = shift(&metadata.geometry);
-    if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
+    let mut level = root.height - target;
+    if index.checked_shr(bits * u32::from(level)).unwrap_or(0) != 0 {
         return Walk::Absent(root.height);
     }
     let mut pointer = root.pointer;
     let mut parent = None;
-    let mut level = root.height;
     loop {
         if pointer.is_none() {
-            return Walk::Absent(level);
+            return Walk::Absent(level + target);
         }
         let key = PageKey { region, location: pointer.location };
         let Some(page) = metadata.pages.get(key) else {
             let missing = Missing { key, pointer, parent };
             return match pointer.inherited_from() {
-                Some(epoch) => Walk::From { epoch, level, missing },
+                Some(epoch) => Walk::From { epoch, level: level + target, missing },
                 None => Walk::Missing(missing),
             };
         };
@@ -359,9 +369,32 @@ pub(crate) fn lookup(metadata: &mut Metadata, region: Region, root: Root, leaf: 
             return Walk::Leaf(page);
         }
         level -= 1;
-        let at = leaf >> (bits * u32::from(level)) & (metadata.geometry.fanout() - 1);
+        let at = index >> (bits * u32::from(level)) & (metadata.geometry.fanout() - 1);
         pointer = child(metadata.pages.bytes(page), at);
         parent = Some((page, at));
+    }
+}
+
+/// Ancestor of the map that a writer changes: a snapshot that covers the epochs behind `lower` up to `born`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ancestor {
+    pub root: Root,
+    pub lower: u64,
+    pub born: u64,
+}
+
+/// Makes the copy of an ancestor's page one of its descendant: pages and mapped blocks are FROM the epoch of the ancestor's birth, all else is as it was.
+fn inherit(page: &mut [u8], level: u8, born: u64) {
+    if level == 0 {
+        let inherited = Entry::inherited(born).0.to_le_bytes();
+        let mapped = page.chunks_exact_mut(8).filter(|entry| Entry(u64_at(entry, 0)).slot().is_some());
+        mapped.for_each(|entry| entry.copy_from_slice(&inherited));
+    } else {
+        for at in (0..page.len()).step_by(16) {
+            if Pointer::read(page, at).has_page() {
+                Pointer::inherited(born).write(page, at);
+            }
+        }
     }
 }
 
@@ -433,6 +466,8 @@ struct PathStep {
 pub(crate) struct Writer {
     region: Region,
     root: Root,
+    /// Ancestors of the map, its parent first.
+    ancestors: Vec<Ancestor>,
     path: [Option<PathStep>; MAX_LEVELS],
     /// Number of pages written.
     written: u64,
@@ -446,11 +481,17 @@ impl Writer {
     }
 
     pub(crate) fn new(region: Region, root: Root) -> Writer {
-        Writer { region, root, path: [None; MAX_LEVELS], written: 0 }
+        Writer { region, root, ancestors: Vec::new(), path: [None; MAX_LEVELS], written: 0 }
     }
 
-    /// Returns the leaf, as a private page to change. `Ok(None)` if there is none and `create` is false. A leaf beyond the reach of the root makes the tree
-    /// higher.
+    /// Makes the writer of a map with ancestors, its parent first.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no volume has a parent yet"))]
+    pub(crate) fn with_ancestors(root: Root, ancestors: Vec<Ancestor>) -> Writer {
+        Writer { ancestors, ..Writer::new(Region::Metadata, root) }
+    }
+
+    /// Returns the leaf, as a private page to change. `Ok(None)` if there is none and `create` is false: an ancestor's is one. A leaf beyond the reach of the
+    /// root makes the tree higher.
     pub(crate) fn leaf(&mut self, metadata: &mut Metadata, leaf: u64, create: bool) -> Result<Option<PageId>, Stop> {
         while leaf >= self.reach(metadata) {
             if !create {
@@ -521,8 +562,8 @@ impl Writer {
                 fill_lost(metadata.pages.bytes_mut(page), at);
                 page
             } else if !pointer.is_none() {
-                // A map without ancestors has none of their subtrees.
-                return Err(Stop::Contradiction);
+                let epoch = pointer.inherited_from().ok_or(Stop::Contradiction)?;
+                self.inherited_page(metadata, epoch, at, wanted)?
             } else if create {
                 metadata.pages.allocate().ok_or(Stop::NoPage)?
             } else {
@@ -533,6 +574,34 @@ impl Writer {
             self.path[usize::from(at)] = Some(PathStep { page, index: wanted, before });
         }
         Ok(self.path[usize::from(level)].map(|step| step.page))
+    }
+
+    /// Makes the page of a place where the map has FROM `epoch`.
+    fn inherited_page(&self, metadata: &mut Metadata, mut epoch: u64, level: u8, index: u64) -> Result<PageId, Stop> {
+        let mut ancestors = self.ancestors.as_slice();
+        loop {
+            let nearest = ancestors.partition_point(|ancestor| ancestor.lower >= epoch);
+            let Some((ancestor, farther)) = ancestors[nearest..].split_first() else { return Err(Stop::Contradiction) };
+            if epoch > ancestor.born || level > ancestor.root.height {
+                return Err(Stop::Contradiction);
+            }
+            match find(metadata, self.region, ancestor.root, level, index) {
+                Walk::Leaf(source) => {
+                    let page = metadata.pages.duplicate_of(source).ok_or(Stop::NoPage)?;
+                    inherit(metadata.pages.bytes_mut(page), level, ancestor.born);
+                    return Ok(page);
+                }
+                // While an ancestor gives, its child may not have the page yet.
+                Walk::From { epoch: older, .. } => (epoch, ancestors) = (older, farther),
+                Walk::Missing(missing) if missing.pointer.is_lost() => {
+                    let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
+                    fill_lost(metadata.pages.bytes_mut(page), level);
+                    return Ok(page);
+                }
+                Walk::Missing(missing) => return Err(Stop::Missing(missing)),
+                Walk::Absent(_) => return Err(Stop::Contradiction),
+            }
+        }
     }
 
     /// Omits the unreadable page on the path to `leaf`, with all below, for a tree that can do without. Returns its level; the page and those below it are
@@ -620,14 +689,15 @@ impl Writer {
         }
     }
 
-    /// Cuts off the leaves from `first` up to `end`, in whole subtrees; the cut pointers go to `out` with their level. Restartable: `first` advances with the
-    /// progress. Stops early when `out` is full.
+    /// Cuts off the leaves from `first` up to `end`, in whole subtrees; the cut pointers go to `out` with their level. Pointers FROM have no pages to free:
+    /// they go to `inherited`, if given, with their level and index. Restartable: `first` advances with the progress.
     pub(crate) fn cut(
         &mut self,
         metadata: &mut Metadata,
         first: &mut u64,
         end: u64,
         out: &mut Vec<(Pointer, u8)>,
+        mut inherited: Option<&mut Vec<(Pointer, u8, u64)>>,
     ) -> Result<(), Stop> {
         let bits = shift(&metadata.geometry);
         let mask = metadata.geometry.fanout() - 1;
@@ -644,19 +714,26 @@ impl Writer {
             }
             let span = 1u64 << (bits * u32::from(level));
             let index = *first >> (bits * u32::from(level));
+            let mut pointer = Pointer::NONE;
             if level == self.root.height {
                 self.leave(metadata, level)?;
-                let pointer = core::mem::take(&mut self.root.pointer);
-                cut_off(pointer, level, out)?;
+                pointer = core::mem::take(&mut self.root.pointer);
             } else if let Some(parent) = self.seek(metadata, index >> bits, level + 1, false)? {
                 // The pages of the path below must be written before their subtree is cut off.
                 self.leave(metadata, level)?;
                 let at = (index & mask) as usize * 16;
-                let pointer = Pointer::read(metadata.pages.bytes(parent), at);
+                pointer = Pointer::read(metadata.pages.bytes(parent), at);
                 if !pointer.is_none() {
                     Pointer::NONE.write(metadata.pages.bytes_mut(parent), at);
-                    cut_off(pointer, level, out)?;
                 }
+            }
+            if pointer.has_page() {
+                out.push((pointer, level));
+            } else if !pointer.is_none() && !pointer.is_lost() {
+                if self.ancestors.is_empty() {
+                    return Err(Stop::Contradiction);
+                }
+                inherited.as_mut().into_iter().for_each(|inherited| inherited.push((pointer, level, index)));
             }
             *first = first.saturating_add(span);
         }
@@ -675,16 +752,6 @@ impl Writer {
             metadata.pages.release(step.page);
         }
     }
-}
-
-/// Notes a subtree that was cut off, if it has pages.
-fn cut_off(pointer: Pointer, level: u8, out: &mut Vec<(Pointer, u8)>) -> Result<(), Stop> {
-    if pointer.has_page() {
-        out.push((pointer, level));
-    } else if !pointer.is_none() && !pointer.is_lost() {
-        return Err(Stop::Contradiction);
-    }
-    Ok(())
 }
 
 /// Reason why a block's mapping is unknown.

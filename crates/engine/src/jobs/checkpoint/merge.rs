@@ -190,7 +190,7 @@ impl Checkpoint {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut self.cut_off);
             let writer = writer_of(self, Region::Metadata, root);
-            let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off);
+            let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off, None);
             let volume = first.volume();
             let lost = usize::from(pool.mutant(Mutant::LostSubtree));
             for (pointer, level) in cut_off.drain(..).skip(lost) {

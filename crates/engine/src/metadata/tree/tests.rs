@@ -1,5 +1,7 @@
 //! Tests of trees against a plain map, on a store that performs I/O immediately, with few pages in memory.
 
+mod families;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -145,10 +147,10 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     let mut writer = Writer::new(Region::Metadata, root);
     let (reach, mut cut) = (fanout.pow(3), Vec::new());
     let (mut from, end) = (reach, reach * fanout);
-    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
     assert_eq!(cut, []);
     let mut from = fanout;
-    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
     perform(&mut metadata, &mut disk);
     let there: usize = cut.iter().map(|&(pointer, level)| leaves_of(&mut metadata, &mut disk, pointer, level)).sum();
     assert_eq!(there, 3);
@@ -220,7 +222,7 @@ proptest! {
                     }
                     Change::Cut(first, end) => {
                         let (mut from, mut cut) = (first, Vec::new());
-                        done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
+                        done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
                         perform(&mut metadata, &mut disk);
                         let here = model.range(first..end).filter(|(_, value)| **value != 0).count();
                         let there: usize =
