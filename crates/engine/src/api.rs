@@ -187,10 +187,27 @@ pub enum Command<'a> {
         /// Its own policy; `None` to follow the pool.
         policy: Option<Policy>,
     },
-    /// Delete a volume, even one in use: later requests to it fail. Answered when it is durable. Its name is free at once, its space gradually.
+    /// Delete a volume, even one in use: later requests to it fail. Answered when it is durable. Its name is free at once, its space gradually. A volume with
+    /// snapshots is refused. A snapshot loses its name; its space is free when no volume inherits from it.
     DeleteVolume {
-        /// Volume to delete.
+        /// Volume or snapshot to delete.
         volume: VolumeId,
+    },
+    /// Make a snapshot of each of these volumes, all of one moment between the command and its answer. Answered when they are durable.
+    CreateSnapshots {
+        /// Volumes; none of them a snapshot.
+        volumes: &'a [VolumeId],
+        /// Name of each snapshot: the part behind `@`, as for a volume.
+        name: &'a str,
+        /// Time of the driver's clock in seconds, for the list of snapshots.
+        seconds: u64,
+    },
+    /// Create a volume with the content of a snapshot, which it inherits. Answered when it is durable.
+    CloneSnapshot {
+        /// Snapshot to clone.
+        snapshot: VolumeId,
+        /// Name of the new volume.
+        name: &'a str,
     },
     /// Change the size of a volume. Content beyond the new end is gone. Answered when it is durable.
     ResizeVolume {
@@ -377,6 +394,14 @@ pub enum ControlError {
     TooManyVolumes,
     /// There is no such volume (any more).
     NoVolume,
+    /// It is a snapshot: it neither changes nor has snapshots.
+    IsSnapshot,
+    /// It is a volume, and only snapshots are cloned.
+    NotSnapshot,
+    /// The volume has snapshots: they are to be deleted first.
+    HasSnapshots,
+    /// The volume has as many snapshots as it can have.
+    TooManySnapshots,
     /// No scrub is in progress.
     NoScrub,
     /// No pass that finds duplicates is in progress.

@@ -2,7 +2,7 @@
 //! design; docs/reference/disk-format.md lists them.) Needs an idle engine: no request, no I/O, no checkpoint in progress.
 
 use crate::metadata::page_cache::ReadMetadata;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -16,12 +16,26 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::MAX_BLOCKS;
+use crate::format::volume::{MAX_BLOCKS, Volume};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::tables::table_name;
 use crate::space::SlotState;
+
+/// Number of pages of ancestors that are kept.
+const ANCESTOR_PAGES: usize = 64;
+
+/// Treatment of pointers FROM in a tree.
+#[derive(Clone, Copy)]
+enum Inherited {
+    /// They are damage: a table has none.
+    Wrong,
+    /// They have no pages to visit.
+    Skipped,
+    /// They must lead to something in an ancestor of this map.
+    Checked(VolumeId),
+}
 
 /// An audit in progress.
 pub(super) struct Audit<'a> {
@@ -35,6 +49,8 @@ pub(super) struct Audit<'a> {
     failed: BTreeSet<u64>,
     /// Metadata blocks that some tree references.
     pub(super) reached: Vec<bool>,
+    /// Pages of ancestors that FROM has led to, by location; forgotten when there are many.
+    ancestors: BTreeMap<u32, Vec<u8>>,
     /// References to each slot from the trees.
     pub(super) counts: Vec<u32>,
     /// The space map.
@@ -53,6 +69,7 @@ impl Engine {
             is_incomplete: false,
             failed: BTreeSet::new(),
             reached: vec![false; self.pool.geometry().metadata_blocks as usize],
+            ancestors: BTreeMap::new(),
             counts: vec![0; self.pool.geometry().slots() as usize],
             states: Vec::new(),
         };
@@ -80,6 +97,7 @@ impl Engine {
             is_incomplete: false,
             failed: BTreeSet::new(),
             reached: vec![false; self.pool.geometry().metadata_blocks as usize],
+            ancestors: BTreeMap::new(),
             counts: Vec::new(),
             states: Vec::new(),
         }
@@ -169,7 +187,7 @@ impl Engine {
                     let next = self.pool.durable.map_buffer().next_key(Key::new(volume.id, first), Key(u64::MAX));
                     let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
                     if upto > first {
-                        visit(&volume.name, first, upto - first, flaw);
+                        visit(&self.full_name(volume), first, upto - first, flaw);
                     }
                     first = upto + 1;
                 }
@@ -218,7 +236,7 @@ impl Engine {
         let geometry = self.pool.geometry();
         let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
         let first = index.saturating_mul(span);
-        if pointer.is_none() || first >= MAX_BLOCKS {
+        if pointer.is_none() || first >= MAX_BLOCKS || pointer.inherited_from().is_some() {
             return;
         }
         if pointer.is_lost() {
@@ -303,20 +321,114 @@ impl<'a> Audit<'a> {
         what: &str,
         visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
     ) {
-        self.descend(region, root.pointer, root.height, 0, what, visit);
+        self.descend(region, root.pointer, (root.height, 0), Inherited::Wrong, what, visit);
+    }
+
+    /// Visits every leaf of a map's own. Damaged pages are reported and skipped.
+    pub(super) fn each_map_leaf(
+        &mut self,
+        volume: &Volume,
+        root: Root,
+        what: &str,
+        visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
+    ) {
+        let inherited = if volume.family.parent.is_some() { Inherited::Skipped } else { Inherited::Wrong };
+        self.descend(Region::Metadata, root.pointer, (root.height, 0), inherited, what, visit);
+    }
+
+    /// Returns true if FROM `epoch` in a map leads to a page or, with `entry`, to a mapped or lost block: of a page of this level and number. Pages that
+    /// cannot be read are reported elsewhere.
+    fn leads_to_something(
+        &mut self,
+        mut map: VolumeId,
+        mut epoch: u64,
+        (level, index): (u8, u64),
+        entry: Option<u64>,
+    ) -> bool {
+        let engine = self.engine;
+        let volumes = engine.pool.durable.volumes();
+        loop {
+            let Some(ancestor) = volumes.lineage().ancestor_for(map, epoch) else { return false };
+            let Some(at) = volumes.find(ancestor) else { return false };
+            let is_there = |entry: Entry| entry.slot().is_some() || entry.is_lost();
+            if let Some(place) = entry {
+                let key = Key::new(ancestor, index * engine.pool.geometry().map_leaf_entries() + place);
+                if let Some(found) = engine.pool.unflushed(key) {
+                    return is_there(found);
+                }
+            }
+            let Some(pointer) = self.own_pointer(volumes.map(at), level, index) else { return true };
+            if let Some(older) = pointer.inherited_from() {
+                (map, epoch) = (ancestor, older);
+                continue;
+            }
+            let Some(place) = entry.filter(|_| pointer.has_page()) else {
+                return pointer.has_page() || pointer.is_lost();
+            };
+            let Some(page) = self.ancestor_page(pointer) else { return true };
+            let found = Entry(u64_at(page, place as usize * 8));
+            match found.inherited_from() {
+                Some(older) => (map, epoch) = (ancestor, older),
+                None => return is_there(found),
+            }
+        }
+    }
+
+    /// Returns the pointer of a map to a page, or to a subtree that has it; `None` if a page above cannot be read.
+    fn own_pointer(&mut self, root: Root, level: u8, index: u64) -> Option<Pointer> {
+        let fanout = self.engine.pool.geometry().fanout();
+        let Root { mut pointer, height } = root;
+        let is_beyond = |height: u8| index / fanout.saturating_pow(u32::from(height - level)) > 0;
+        if level > height || is_beyond(height) {
+            return Some(Pointer::NONE);
+        }
+        for at in (level..height).rev() {
+            if !pointer.has_page() {
+                break;
+            }
+            let below = index / fanout.saturating_pow(u32::from(at - level)) % fanout;
+            pointer = Pointer::read(self.ancestor_page(pointer)?, below as usize * 16);
+        }
+        Some(pointer)
+    }
+
+    /// Returns a page of an ancestor, if it can be read.
+    fn ancestor_page(&mut self, pointer: Pointer) -> Option<&[u8]> {
+        let metadata = &self.engine.pool.metadata;
+        let key = PageKey { region: Region::Metadata, location: pointer.location };
+        if !self.ancestors.contains_key(&key.location) {
+            let page =
+                metadata.is_valid(key).then(|| (self.read)(metadata.offset(key), metadata.geometry().block_size));
+            let page = page.flatten().filter(|page| metadata.is_intact(pointer, page))?;
+            if self.ancestors.len() >= ANCESTOR_PAGES {
+                self.ancestors.clear();
+            }
+            self.ancestors.insert(key.location, page);
+        }
+        self.ancestors.get(&key.location).map(|page| &page[..])
     }
 
     fn descend(
         &mut self,
         region: Region,
         pointer: Pointer,
-        level: u8,
-        index: u64,
+        (level, index): (u8, u64),
+        inherited: Inherited,
         what: &str,
         visit: &mut dyn FnMut(&mut Audit<'a>, u64, &[u8]),
     ) {
         if pointer.is_none() || pointer.is_lost() {
             return;
+        }
+        match (inherited, pointer.inherited_from()) {
+            (Inherited::Skipped, Some(_)) => return,
+            (Inherited::Checked(map), Some(epoch)) => {
+                if !self.leads_to_something(map, epoch, (level, index), None) {
+                    self.contradiction(format!("{what}: page {index} of level {level} is that of no ancestor"));
+                }
+                return;
+            }
+            (Inherited::Wrong, _) | (_, None) => {}
         }
         let Some(page) = self.page(region, pointer, what) else { return };
         if level == 0 {
@@ -325,7 +437,7 @@ impl<'a> Audit<'a> {
         let fanout = self.engine.pool.geometry().fanout();
         for at in 0..fanout {
             let child = Pointer::read(&page, at as usize * 16);
-            self.descend(region, child, level - 1, index * fanout + at, what, visit);
+            self.descend(region, child, (level - 1, index * fanout + at), inherited, what, visit);
         }
     }
 
@@ -370,13 +482,22 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().map_leaf_entries();
         for (volume, &root) in engine.pool.durable.volumes().with_maps() {
-            let what = format!("volume {}", volume.name);
+            let what = format!("volume {}", engine.full_name(volume));
+            let has_parent = volume.family.parent.is_some();
+            let inherited = if has_parent { Inherited::Checked(volume.id) } else { Inherited::Wrong };
             let mut used = 0;
             let blocks = volume.merged_size.div_ceil(engine.pool.geometry().block());
-            self.each_leaf(Region::Metadata, root, &what, &mut |audit, leaf, page| {
+            let top = (root.height, 0);
+            self.descend(Region::Metadata, root.pointer, top, inherited, &what, &mut |audit, leaf, page| {
                 for (i, bytes) in page.chunks_exact(8).enumerate() {
                     let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
-                    if !entry.is_valid() || (entry != Entry::UNMAPPED && lba >= blocks) {
+                    if let Some(epoch) = entry.inherited_from().filter(|_| has_parent)
+                        && engine.pool.unflushed(Key::new(volume.id, lba)).is_none()
+                        && !audit.leads_to_something(volume.id, epoch, (0, leaf), Some(i as u64))
+                    {
+                        audit.contradiction(format!("{what}: block {lba} is that of no ancestor"));
+                    }
+                    if !entry.may_stand(has_parent) || (entry != Entry::UNMAPPED && lba >= blocks) {
                         audit.violation(format!("{what}: the entry of block {lba} makes no sense"));
                     } else if let Some(slot) = entry.slot() {
                         used += 1;
@@ -405,14 +526,22 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let mut used = 0;
         for discard in engine.pool.durable.discards().iter().filter(|discard| discard.volume.0 == volume) {
-            self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |audit, _, page| {
-                for bytes in page.chunks_exact(8) {
-                    if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
-                        used += 1;
-                        audit.reference(slot, "a discard");
+            let top = (discard.level, 0);
+            self.descend(
+                Region::Metadata,
+                discard.pointer,
+                top,
+                Inherited::Skipped,
+                "a discard",
+                &mut |audit, _, page| {
+                    for bytes in page.chunks_exact(8) {
+                        if let Some(slot) = Entry(u64_at(bytes, 0)).slot() {
+                            used += 1;
+                            audit.reference(slot, "a discard");
+                        }
                     }
-                }
-            });
+                },
+            );
         }
         used
     }
@@ -442,7 +571,8 @@ impl<'a> Audit<'a> {
         if engine.pool.durable.discards().has_some_of(NO_VOLUME) {
             // Pages of an index on disk that was cut off refer to nothing.
             for discard in engine.pool.durable.discards().iter().filter(|discard| discard.volume == NO_VOLUME) {
-                self.descend(Region::Metadata, discard.pointer, discard.level, 0, "a discard", &mut |_, _, _| {});
+                let top = (discard.level, 0);
+                self.descend(Region::Metadata, discard.pointer, top, Inherited::Wrong, "a discard", &mut |_, _, _| {});
             }
         }
         for id in engine.pool.durable.discards().volumes() {
@@ -590,10 +720,10 @@ impl<'a> Audit<'a> {
             }
         }
         let reached = self.reached.clone();
-        for (_, &root) in engine.pool.durable.volumes().with_maps() {
+        for (volume, &root) in engine.pool.durable.volumes().with_maps() {
             // A second visit of the maps: their pages have been counted.
             self.reached.fill(false);
-            self.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
+            self.each_map_leaf(volume, root, "a map", &mut |audit, leaf, page| {
                 for (i, bytes) in page.chunks_exact(8).enumerate() {
                     let entry = Entry(u64_at(bytes, 0));
                     let Some(slot) = entry.slot() else { continue };

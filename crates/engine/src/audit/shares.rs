@@ -7,7 +7,7 @@ use crate::api::VolumeId;
 use crate::engine::Engine;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
-use crate::metadata::page_cache::{ReadMetadata, Region};
+use crate::metadata::page_cache::ReadMetadata;
 
 /// Blocks of a volume as of the last merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ impl Engine {
                     blocks.shared += u64::from(counts.get(slot.0 as usize).is_some_and(|&count| count > 1));
                 }
             };
-            audit.each_leaf(Region::Metadata, root, "a map", &mut |audit, leaf, page| {
+            audit.each_map_leaf(volume, root, "a map", &mut |audit, leaf, page| {
                 for (at, bytes) in page.chunks_exact(8).enumerate() {
                     let key = Key::new(volume.id, leaf * per_leaf + at as u64);
                     if self.pool.durable.map_buffer().get(key).is_none() {

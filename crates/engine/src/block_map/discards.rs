@@ -105,6 +105,13 @@ impl DiscardList {
         self.list.push(discard);
     }
 
+    /// Gives the subtrees of a volume to another one: their blocks count as that one's.
+    pub(crate) fn relabel(&mut self, from: VolumeId, to: VolumeId) {
+        let Some(count) = self.of_volumes.remove(&from) else { return };
+        self.list.iter_mut().filter(|discard| discard.volume == from).for_each(|discard| discard.volume = to);
+        *self.of_volumes.entry(to).or_default() += count;
+    }
+
     /// Removes the next subtree: its root has been walked.
     pub(crate) fn pop(&mut self) {
         assert!(self.to_walk() > 0, "a subtree was walked");

@@ -52,6 +52,8 @@ pub(crate) enum LineageError {
     BornBeforeParent(VolumeId),
     /// Snapshot that was born at an epoch that no pool reaches.
     Epoch(VolumeId),
+    /// Snapshot of a volume that is not there.
+    NoVolume(VolumeId),
     /// Map that gives although it is no snapshot, has several children, or its parent gives.
     Gives(VolumeId),
 }
@@ -65,6 +67,7 @@ impl fmt::Display for LineageError {
             LineageError::LivingParent(map) => write!(f, "the parent of map {} is no snapshot", map.0),
             LineageError::BornBeforeParent(map) => write!(f, "map {} is not younger than its parent", map.0),
             LineageError::Epoch(map) => write!(f, "map {} was born at an impossible epoch", map.0),
+            LineageError::NoVolume(map) => write!(f, "snapshot {} is of no volume", map.0),
             LineageError::Gives(map) => write!(f, "map {} cannot give its pages away", map.0),
         }
     }
@@ -116,6 +119,11 @@ impl Lineage {
             }
         }
         Ok(lineage)
+    }
+
+    /// Returns true if any map has a parent, or had one.
+    pub(crate) fn has_maps(&self) -> bool {
+        !self.nodes.is_empty()
     }
 
     /// Returns the nearest proper ancestor of a map whose time covers an epoch; `None` if there is none: FROM with this epoch is damage.

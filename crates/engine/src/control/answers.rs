@@ -10,6 +10,8 @@ use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::state::Phase;
 use crate::repair::block_repair::Damage;
+use alloc::format;
+use alloc::string::String;
 
 impl Engine {
     /// Returns the damages found last, in order; at most 64.
@@ -88,12 +90,12 @@ impl Engine {
         self.pool.pages_beyond_promise()
     }
 
-    /// Returns the volumes that users have made, in order of their numbers.
+    /// Returns the volumes that users have made, and their snapshots, in order of their numbers.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.pool.durable.volumes().iter().filter(|volume| self.pool.users_see(volume))
     }
 
-    /// Returns the volumes that users have made with higher numbers than one, in order of their numbers. Those before cost no step.
+    /// Returns the volumes that users have made, and their snapshots, with higher numbers than one, in order of their numbers. Those before cost no step.
     pub fn volumes_above(&self, number: VolumeId) -> impl Iterator<Item = &Volume> {
         let volumes = self.pool.durable.volumes();
         let above = volumes.iter().skip(volumes.first_after(|id| id <= number));
@@ -105,19 +107,37 @@ impl Engine {
         self.pool.durable.volumes().memory()
     }
 
-    /// Returns the volume with a number, if users may see it.
+    /// Returns the volume or snapshot with a number, if users may see it.
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
-        let volumes = self.pool.durable.volumes();
-        volumes.find(id).map(|at| &volumes[at]).filter(|volume| self.pool.users_see(volume))
+        let volume = &self.pool.durable.volumes()[self.pool.volume_index(id)?];
+        self.pool.users_see(volume).then_some(volume)
     }
 
-    /// Returns the volume with a name, if users may see it.
+    /// Returns the volume with a name, or the snapshot with a name VOLUME@NAME, if users may see it.
     pub fn volume_named(&self, name: &str) -> Option<&Volume> {
         let volumes = self.pool.durable.volumes();
-        volumes.named(name).map(|at| &volumes[at]).filter(|volume| self.pool.users_see(volume))
+        let at = match name.split_once('@') {
+            None => volumes.named(name)?,
+            Some((of, name)) => volumes.find(volumes.snapshot_named(volumes[volumes.named(of)?].id, name)?)?,
+        };
+        let volume = &volumes[at];
+        self.pool.users_see(volume).then_some(volume)
     }
 
-    /// Returns the volumes that users have made whose names follow a name, or all, in the order of names.
+    /// Returns the name of a volume, or VOLUME@NAME for a snapshot.
+    pub fn full_name(&self, volume: &Volume) -> String {
+        let of = volume.family.snapshot.and_then(|snapshot| self.volume(snapshot.of));
+        of.map_or_else(|| volume.name.clone(), |of| format!("{}@{}", of.name, volume.name))
+    }
+
+    /// Returns the snapshots of a volume, in the order of their names.
+    pub fn snapshots_of(&self, volume: VolumeId) -> impl Iterator<Item = &Volume> {
+        let volumes = self.pool.durable.volumes();
+        let snapshots = volumes.snapshots_of(volume).filter_map(|id| volumes.get(volumes.find(id)?));
+        snapshots.filter(|volume| self.pool.users_see(volume))
+    }
+
+    /// Returns the volumes that users have made, without snapshots, whose names follow a name, or all, in the order of names.
     pub fn volumes_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
         let named = self.pool.durable.volumes().named_after(name);
         named.filter(|volume| self.pool.users_see(volume))

@@ -18,7 +18,11 @@ impl Engine {
             {
                 Err(ControlError::ReadOnly)
             }
-            Command::DeleteVolume { volume } => Ok(CommandWait::Change(VolumeChange::Delete { volume })),
+            Command::CreateSnapshots { volumes, name, seconds } => {
+                self.pool.create_snapshots(volumes, name, seconds).map(|group| CommandWait::Snapshots { group })
+            }
+            Command::CloneSnapshot { snapshot, name } => self.pool.clone_snapshot(snapshot, name).map(checkpoint),
+            Command::DeleteVolume { volume } => self.delete_volume(volume),
             Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(CommandWait::Change),
             Command::Grow { capacity, metadata } => Ok(CommandWait::Grow { capacity, metadata }),
             Command::Scrub { command, seconds } => {
@@ -57,6 +61,18 @@ impl Engine {
         }
     }
 
+    fn delete_volume(&mut self, volume: VolumeId) -> Result<CommandWait, ControlError> {
+        let volumes = self.pool.durable.volumes();
+        if volumes.find(volume).is_some_and(|at| volumes[at].is_snapshot()) {
+            let checkpoints = self.pool.delete_snapshot(volume)?;
+            return Ok(CommandWait::Checkpoint { checkpoints });
+        }
+        match volumes.snapshots_of(volume).next() {
+            Some(_) => Err(ControlError::HasSnapshots),
+            None => Ok(CommandWait::Change(VolumeChange::Delete { volume })),
+        }
+    }
+
     /// Answers the commands that are done.
     pub(crate) fn step_commands(&mut self) {
         let mut at = 0;
@@ -66,6 +82,7 @@ impl Engine {
                 CommandWait::Checkpoint { checkpoints } => {
                     (self.pool.checkpoint.done() >= checkpoints).then_some(Ok(()))
                 }
+                CommandWait::Snapshots { group } => self.pool.snapshots_result(group),
                 CommandWait::Change(change) => self.begin_change(at, change),
                 CommandWait::Record { sequence } => {
                     (self.pool.durable.journal().durable() >= sequence).then_some(Ok(()))
@@ -103,7 +120,10 @@ impl Engine {
 
     fn is_settled(&mut self) -> Option<Result<(), ControlError>> {
         let buffered = !self.pool.durable.map_buffer().is_empty();
-        let unmerged = !self.pool.durable.delta().is_empty() || self.pool.has_discards() || buffered;
+        let unmerged = !self.pool.durable.delta().is_empty()
+            || self.pool.has_discards()
+            || buffered
+            || self.pool.unneeded_snapshot().is_some();
         if self.pool.state.untouched() {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }

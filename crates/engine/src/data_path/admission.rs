@@ -31,7 +31,7 @@ impl Engine {
         let request = self.requests.get(id);
         let more = request.blocks().len() - request.unchanged() + 1;
         let mut asked = match self.cleared_by(id) {
-            Some(cleared) => Asked::clear(more, cleared),
+            Some(cleared) => self.asked_by_clear(id, more, cleared),
             None => self.asked_by_write(id, more),
         };
         let mut fits = self.pool.has_metadata(&asked);
@@ -72,9 +72,23 @@ impl Engine {
         self.pool.asked_in_a_row(first.key, last.key, changes)
     }
 
+    /// Returns the space that a part of a clear asks for. Where the map inherits, the leaves at its ends become its own.
+    fn asked_by_clear(&self, id: RequestId, changes: usize, cleared: Cleared) -> Asked {
+        let (asked, volume) = (Asked::clear(changes, cleared), self.requests.get(id).volume());
+        let inherits = self.pool.durable.volumes().lineage().parent(volume).is_some();
+        if inherits || self.pool.has_snapshot_pending(volume) {
+            return Asked { who: MetadataUser::New, ..asked };
+        }
+        asked
+    }
+
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
+        if self.pool.has_snapshot_pending(self.requests.get(id).volume()) {
+            // The leaves stay with the snapshot.
+            return Some(false);
+        }
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
         let mut last = None;
         for at in 0..self.requests.get(id).blocks().len() {
@@ -175,14 +189,16 @@ impl Engine {
             return Some(false);
         }
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
+        let is_held = self.pool.has_snapshot_pending(self.requests.get(id).volume());
         let (mut new, mut last, mut leaf) = (0, None, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks().len() {
             let block = self.requests.get(id).blocks()[at];
             if !block.takes_slot() {
                 continue;
             }
-            match self.pool.map_entry_after(volume, block.key, &mut leaf) {
-                Ok(entry) => new += u64::from(entry.slot().is_none()),
+            match self.pool.own_entry_after(volume, block.key, &mut leaf) {
+                // The slot of an inherited block stays with the ancestor.
+                Ok(entry) => new += u64::from(entry.slot().is_none() || is_held),
                 Err(Unresolved::Damaged) => {
                     self.fail_when_quiet(id, Error::Io);
                     return None;

@@ -6,8 +6,7 @@ use crate::counters::WriteCounts;
 use crate::dedup::policy::{Lookup, next_run};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Slot, check_bits};
-use crate::metadata::page_cache::Region;
-use crate::metadata::tree::{Walk, lookup};
+use crate::metadata::tree::{LastLeaf, Walk};
 use crate::requests::request::{Decision, Kind};
 
 impl Engine {
@@ -15,24 +14,17 @@ impl Engine {
     /// merge drops. Each leaf is looked up once.
     pub(crate) fn note_mapped(&mut self, id: RequestId, volume: usize) {
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
-        let mut last = None;
+        let mut last = LastLeaf::default();
         for at in 0..self.requests.get(id).blocks().len() {
             let key = self.requests.get(id).blocks()[at].key;
             let entry = self.pool.unflushed(key).or_else(|| {
-                let leaf = key.lba() / per_leaf;
-                if last.is_none_or(|(known, _)| known != leaf) {
-                    last = Some((
-                        leaf,
-                        lookup(
-                            &mut self.pool.metadata,
-                            Region::Metadata,
-                            self.pool.durable.volumes().map(volume),
-                            leaf,
-                        ),
-                    ));
-                }
-                let Some((_, Walk::Leaf(page))) = last else { return None };
-                self.pool.entry_in(page, key)
+                let root = self.pool.durable.volumes().map(volume);
+                let own = match last.lookup(&mut self.pool.metadata, root, key.lba() / per_leaf) {
+                    Walk::Leaf(page) => self.pool.entry_in(page, key)?,
+                    Walk::From { epoch, .. } => Entry::inherited(epoch),
+                    Walk::Absent(_) | Walk::Missing(_) => return None,
+                };
+                if own.is_valid() { Some(own) } else { self.pool.map_entry(volume, key).ok() }
             });
             self.requests.get_mut(id).blocks_mut()[at].entry = entry.unwrap_or(Entry::UNMAPPED);
         }

@@ -393,8 +393,8 @@ impl Engine {
         let (base, number) = (key.0 - key.lba(), key.lba() / per_leaf);
         steps += if known.number == Some(number) { 0 } else { LOOK_STEPS };
         known.number = Some(number);
-        match known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.volumes().map(volume), number) {
-            Walk::From { missing, .. } => Err(Unresolved::Missing(missing)),
+        let own = known.leaf.lookup(&mut self.pool.metadata, self.pool.durable.volumes().map(volume), number);
+        match self.pool.inherited_leaf(own, key.volume(), number, &mut known.leaf)? {
             Walk::Missing(missing) if !missing.pointer.is_lost() => Err(Unresolved::Missing(missing)),
             Walk::Leaf(page) => {
                 let hole = self.pool.entry_in(page, key).ok_or(Unresolved::Damaged)?.is_hole();
@@ -407,7 +407,9 @@ impl Engine {
                 let slots = self.pool.metadata.geometry().slots();
                 // An invalid entry ends it, too: it is looked at when its turn comes.
                 let is_like = |entry: Entry| {
-                    entry.is_valid() && entry.slot().is_none_or(|slot| slot.0 < slots) && entry.is_hole() == hole
+                    (entry.is_valid() || entry.inherited_from().is_some())
+                        && entry.slot().is_none_or(|slot| slot.0 < slots)
+                        && entry.is_hole() == hole
                 };
                 let like = entries.take_while(|bytes| is_like(Entry(u64_at(bytes, 0)))).count() as u64;
                 Ok((hole, Key(next.0 + like), steps + like / ENTRIES_A_STEP))

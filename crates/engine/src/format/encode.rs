@@ -7,7 +7,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::record;
 use crate::format::superblock::Root;
-use crate::format::volume::{self, Volume};
+use crate::format::volume::{self, Family, Volume};
 use crate::properties::VolumeProperties;
 
 pub use crate::format::bytes::checksum;
@@ -42,6 +42,7 @@ pub fn full_volume(id: VolumeId, name: &str, size: u64, block_size: u32, root: R
         size,
         properties: VolumeProperties::default(),
         is_pressed: false,
+        family: Family::default(),
         logical_blocks_used,
         keeps: None,
         since: 0,

@@ -100,7 +100,6 @@ impl Entry {
     }
 
     /// Returns true if a leaf can have the entry: only a map with a parent inherits.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no volume has a parent yet"))]
     pub(crate) fn may_stand(self, has_parent: bool) -> bool {
         self.is_valid() || has_parent && self.inherited_from().is_some()
     }

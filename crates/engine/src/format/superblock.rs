@@ -25,8 +25,10 @@ pub const VERSION: u16 = 3;
 pub const OLDEST_VERSION: u16 = 2;
 /// Feature flag: the volume table has its entries by number.
 const TABLE_BY_NUMBER: u64 = 1;
+/// Feature flag: maps may have parents, and pointers and entries FROM them.
+const FAMILIES: u64 = 2;
 /// Feature flags that a reader must know to open the pool at all.
-pub const KNOWN_INCOMPATIBLE: u64 = TABLE_BY_NUMBER;
+pub const KNOWN_INCOMPATIBLE: u64 = TABLE_BY_NUMBER | FAMILIES;
 /// Feature flags that a reader must know to write.
 pub const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -216,6 +218,8 @@ pub struct Superblock {
     pub next_volume: u16,
     /// Form of the volume table.
     pub table_form: TableForm,
+    /// True if maps may have parents: there is a snapshot, or was one.
+    pub has_families: bool,
     /// Properties of the pool.
     pub properties: PoolProperties,
     /// Number of containers with reserved space on the store: the first ones.
@@ -299,6 +303,7 @@ impl Superblock {
             data_used: 0,
             next_volume: 1,
             table_form: TableForm::default(),
+            has_families: false,
             properties: PoolProperties::default(),
             reserved_containers: 0,
             allowance: 0,
@@ -325,7 +330,8 @@ impl Superblock {
             if self.clean { CLEAN } else { 0 } | if self.version == OLDEST_VERSION { 0 } else { pages_by_id },
         );
         // 24: read-only compatible, 32 (4 bytes): compatible features: none so far.
-        put_u64(b, 16, if self.table_form == TableForm::ByNumber { TABLE_BY_NUMBER } else { 0 });
+        let table = if self.table_form == TableForm::ByNumber { TABLE_BY_NUMBER } else { 0 };
+        put_u64(b, 16, table | if self.has_families { FAMILIES } else { 0 });
         b[40..56].copy_from_slice(&self.parameters.id);
         b[56..88].copy_from_slice(&self.parameters.key);
         put_u32(b, 88, g.block_size);
@@ -501,6 +507,7 @@ impl Superblock {
             data_used: u64_at(b, 160),
             next_volume: u16_at(b, 172),
             table_form: if u64_at(b, 16) & TABLE_BY_NUMBER != 0 { TableForm::ByNumber } else { TableForm::Packed },
+            has_families: u64_at(b, 16) & FAMILIES != 0,
             properties,
             reserved_containers,
             allowance: b[ALLOWANCE_AT],

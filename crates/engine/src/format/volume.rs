@@ -4,11 +4,11 @@ use alloc::string::String;
 
 use crate::api::VolumeId;
 use crate::counters::VolumeWrites;
-use crate::format::bytes::{put_u16, put_u64, u16_at, u64_at};
+use crate::format::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
 use crate::format::layout::PACKED_VOLUME_BYTES;
-use crate::format::superblock::{Pointer, Root};
+use crate::format::superblock::{END_OF_BORN, Pointer, Root};
 use crate::properties::VolumeProperties;
 
 /// Maximum length of a name in bytes.
@@ -20,6 +20,12 @@ pub(crate) const MAX_BLOCKS: u64 = 1 << (LBA_BITS - 1);
 /// Maximum height of a map.
 pub(crate) const MAX_HEIGHT: u8 = 7;
 const NAME_AT: usize = 48;
+/// Fields of the upper half of an entry by number (RFC 0020).
+const PARENT_AT: usize = 0;
+const LINE_AT: usize = 4;
+const BORN_AT: usize = 8;
+const CREATED_AT: usize = 40;
+const FAMILY_BYTES: usize = 48;
 /// Number of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag of a read-only volume, which is a property.
@@ -52,12 +58,33 @@ impl Keeps {
 /// Names of hidden volumes in messages. No volume can be given these names.
 pub const HIDDEN_NAMES: [&str; 2] = ["(second copies)", "(replicas)"];
 
-/// Volume: a virtual disk of a pool.
+/// Snapshot: a map that does not change any more, except for the slots of its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Volume that it is a snapshot of.
+    pub of: VolumeId,
+    /// Epoch of the checkpoint that made it; 0 until then.
+    pub born: u64,
+    /// Time of its creation, in seconds of the driver's clock.
+    pub created: u64,
+}
+
+/// Place of a map among those that it shares blocks with (RFC 0020).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Family {
+    /// Snapshot that the map inherits from.
+    pub parent: Option<VolumeId>,
+    /// Set if the map is a snapshot.
+    pub snapshot: Option<Snapshot>,
+}
+
+/// Volume: a virtual disk of a pool, or a snapshot of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Volume {
     /// Number of the volume.
     pub id: VolumeId,
-    /// Name: 1 to 63 letters, digits, `.`, `_` and `-`, without `.` or `-` at the beginning; of a hidden volume one of [`HIDDEN_NAMES`].
+    /// Name: 1 to 63 letters, digits, `.`, `_` and `-`, without `.` or `-` at the beginning; of a hidden volume one of [`HIDDEN_NAMES`]. A snapshot has the
+    /// part behind `@`; it is empty once the snapshot has been deleted, while others inherit from it.
     pub name: String,
     /// Size in bytes.
     pub size: u64,
@@ -65,7 +92,9 @@ pub struct Volume {
     pub properties: VolumeProperties,
     /// True if its controller has chosen offline.
     pub is_pressed: bool,
-    /// Number of mapped, non-zero blocks (merged ones).
+    /// Parent of its map, and whether it is a snapshot.
+    pub family: Family,
+    /// Number of mapped, non-zero blocks (merged ones), without those that the map inherits.
     pub logical_blocks_used: u64,
     /// Purpose of a hidden volume; `None` for a volume that users see.
     pub(crate) keeps: Option<Keeps>,
@@ -77,6 +106,28 @@ pub struct Volume {
     pub(crate) merged_size: u64,
     /// Counts of its writes since it was opened or created.
     pub writes: VolumeWrites,
+}
+
+impl Volume {
+    /// Returns true if it is a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.family.snapshot.is_some()
+    }
+
+    /// Returns true if it is a snapshot that was deleted: others inherit from it, and it has no name.
+    pub fn is_unnamed(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// Returns true if clients may not write to it: it is a snapshot, or its property says so.
+    pub fn is_read_only(&self) -> bool {
+        self.is_snapshot() || self.properties.read_only()
+    }
+
+    /// Returns true if it is a volume or snapshot that users see: no hidden volume, and no deleted snapshot.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.keeps.is_none() && !self.is_unnamed()
+    }
 }
 
 /// Returns true if a name can be a volume's: 1 to 63 bytes of letters, digits, `.`, `_`, `-`, not beginning with `.` or `-`.
@@ -104,6 +155,38 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
     root.pointer.write(out, 24);
     volume.properties.write(out);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+    if volume.family != Family::default() {
+        encode_family(&volume.family, &mut out[PACKED_VOLUME_BYTES as usize..]);
+    }
+}
+
+fn encode_family(family: &Family, out: &mut [u8]) {
+    put_u32(out, PARENT_AT, family.parent.map_or(0, |parent| parent.0.into()));
+    if let Some(Snapshot { of, born, created }) = family.snapshot {
+        put_u32(out, LINE_AT, of.0.into());
+        put_u64(out, BORN_AT, born);
+        put_u64(out, CREATED_AT, created);
+    }
+}
+
+/// Reads the upper half of an entry, which a packed entry does not have.
+fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(Family::default());
+    }
+    let number = |at| u16::try_from(u32_at(bytes, at)).map_err(|_| ());
+    let (parent, of, born, created) =
+        (number(PARENT_AT)?, number(LINE_AT)?, u64_at(bytes, BORN_AT), u64_at(bytes, CREATED_AT));
+    let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
+    if !is_zero(&bytes[BORN_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
+        return Err(());
+    }
+    let snapshot = match (born, of) {
+        (0, 0) if created == 0 => None,
+        (1.., 1..) => Some(Snapshot { of: VolumeId(of), born, created }),
+        _ => return Err(()),
+    };
+    Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot })
 }
 
 /// Reads an entry of either length; `Ok(None)` if it is unused, `Err` if it is invalid.
@@ -113,9 +196,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         return Ok(None);
     }
     let (bytes, later) = bytes.split_at(PACKED_VOLUME_BYTES as usize);
-    if later.iter().any(|&byte| byte != 0) {
-        return Err(());
-    }
+    let family = decode_family(later)?;
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
     if bytes[2] == INHERITS && bytes[6] != 0 {
@@ -127,7 +208,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         0 => None,
         flag => Some([Keeps::SecondCopies, Keeps::Replicas].into_iter().find(|keeps| keeps.flag() == flag).ok_or(())?),
     };
-    let named = if keeps.is_some() { name.is_empty() } else { is_name(name) };
+    let named = match (keeps, family.snapshot) {
+        (Some(_), _) => name.is_empty() && family == Family::default(),
+        (None, Some(_)) => name.is_empty() || is_name(name),
+        (None, None) => is_name(name),
+    };
     if !named || bytes[4] > MAX_HEIGHT || !possible {
         return Err(());
     }
@@ -137,6 +222,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
         size,
         properties: VolumeProperties::read(bytes).map_err(|_| ())?,
         is_pressed: false,
+        family,
         logical_blocks_used,
         keeps,
         since: 0,
@@ -177,15 +263,24 @@ mod tests {
                 bytes[121] %= 3;
                 bytes[122] %= 2;
                 bytes[123] %= 2;
-                bytes[PACKED_VOLUME_BYTES as usize..].fill(0);
+                let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
+                let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
+                family.fill(0);
+                family[PARENT_AT] = if kind & 1 == 0 { parent } else { 0 };
+                if kind & 2 == 0 {
+                    family[LINE_AT] = kind;
+                    put_u64(family, BORN_AT, born >> (kind & 7));
+                    put_u64(family, CREATED_AT, created);
+                }
             }
             bytes.truncate(form.entry_bytes() as usize);
             if let Ok(Some((volume, root))) = decode(&bytes) {
-                prop_assert!(is_name(&volume.name) != volume.keeps.is_some());
+                prop_assert!(is_name(&volume.name) != (volume.keeps.is_some() || volume.is_unnamed()));
+                prop_assert!(!volume.is_unnamed() || volume.is_snapshot());
                 let mut again = alloc::vec![0; bytes.len()];
                 encode(&volume, root, &mut again);
                 prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
-                prop_assert!(bytes.iter().skip(PACKED_VOLUME_BYTES as usize).all(|&byte| byte == 0));
+                prop_assert_eq!(bytes.get(PACKED_VOLUME_BYTES as usize..), again.get(PACKED_VOLUME_BYTES as usize..));
             }
         }
     }
@@ -209,6 +304,7 @@ mod tests {
             size,
             properties: VolumeProperties::default().with(&change),
             is_pressed: false,
+            family: Family::default(),
             logical_blocks_used: 5,
             since: 0,
             deleted: None,

@@ -468,13 +468,15 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent
         }
     }
     let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(SlotContent::Nothing) };
-    let Some(volume) = pool.volume_index(owner.volume()) else { return Ok(SlotContent::Stays) };
+    if pool.volume_index(owner.volume()).is_none() {
+        return Ok(SlotContent::Stays);
+    }
     if pool.copied_from(owner).is_some() || !is_alone(pool, repairs, slot)? {
         return Ok(SlotContent::Stays);
     }
     let seen = Entry::whole(slot, digest);
-    match pool.resolve(volume, owner) {
-        Ok(entry) if entry == seen => Ok(SlotContent::Block(Moved { key: owner, seen, from: slot, digest, to: slot })),
+    match pool.referrer(owner, seen) {
+        Ok(Some(key)) => Ok(SlotContent::Block(Moved { key, seen, from: slot, digest, to: slot })),
         // The block was overwritten, and its leaf does not show that yet.
         Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),
         Ok(_) | Err(Unresolved::Damaged) => Ok(SlotContent::Stays),

@@ -1,6 +1,6 @@
 //! A walk of all maps, for jobs that look for all referrers of some slots: a leaf at a time, in the order of volumes and blocks.
 //!
-//! The walk sees the mapping of a block at that moment: deltas, map buffer, leaf. A block that has no leaf yet is seen if it is in the map buffer, so
+//! The walk sees the mapping of a block at that moment, where it stands: deltas, map buffer, leaf. What a map inherits is seen in its ancestor. A block that has no leaf yet is seen if it is in the map buffer, so
 //! a walk begins after a checkpoint. Mappings made behind its position are not seen: callers must not depend on them.
 
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
@@ -63,7 +63,7 @@ impl Maps {
         let mut at = self.next.unwrap_or(key).max(key);
         while at < stop {
             self.next = Some(at);
-            let entry = match pool.resolve_after(volume, at, &mut last) {
+            let entry = match pool.own_entry_after(volume, at, &mut last) {
                 Ok(entry) => entry,
                 Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
                     return Err(missing.into());
@@ -90,7 +90,7 @@ impl Maps {
         let of_leaf = |leaf: u64| Key(first + leaf.saturating_mul(per_leaf).min(1 << (LBA_BITS - 1))).min(end);
         match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), number) {
             Walk::Leaf(_) => Ok(Some(of_leaf(number + 1))),
-            Walk::Absent(level) => {
+            Walk::Absent(level) | Walk::From { level, .. } => {
                 let span = pool.metadata.geometry().fanout().saturating_pow(level.into());
                 let stop = of_leaf((number / span).saturating_add(1).saturating_mul(span));
                 // Mappings without a leaf are in the map buffer.
@@ -98,13 +98,13 @@ impl Maps {
                 self.next = Some(buffered.unwrap_or(stop));
                 Ok(buffered.map(|buffered| Key(buffered.0 + 1)))
             }
-            Walk::Missing(missing) | Walk::From { missing, .. } if pool.is_unreadable(&missing) => {
+            Walk::Missing(missing) if pool.is_unreadable(&missing) => {
                 // All leaves below an unreadable page are skipped: in a huge volume there are too many to pass one by one.
                 let span = leaves_below(pool, volume, number, missing);
                 self.next = Some(of_leaf((number / span).saturating_add(1).saturating_mul(span)));
                 Ok(None)
             }
-            Walk::Missing(missing) | Walk::From { missing, .. } => Err(missing),
+            Walk::Missing(missing) => Err(missing),
         }
     }
 }
@@ -117,7 +117,7 @@ fn leaves_below(pool: &mut Pool, volume: usize, leaf: u64, missing: Missing) -> 
         let wider = span.saturating_mul(fanout);
         let last = (leaf / wider).saturating_add(1).saturating_mul(wider) - 1;
         match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), last) {
-            Walk::Missing(other) | Walk::From { missing: other, .. } if other == missing => span = wider,
+            Walk::Missing(other) if other == missing => span = wider,
             _ => break,
         }
     }

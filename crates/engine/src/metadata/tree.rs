@@ -16,7 +16,7 @@
 
 use alloc::vec::Vec;
 
-use crate::api::{IoOp, PageId, RequestId, Segment};
+use crate::api::{IoOp, PageId, RequestId, Segment, VolumeId};
 use crate::format::bytes::{checksum, u64_at};
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;
@@ -485,7 +485,6 @@ impl Writer {
     }
 
     /// Makes the writer of a map with ancestors, its parent first.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no volume has a parent yet"))]
     pub(crate) fn with_ancestors(root: Root, ancestors: Vec<Ancestor>) -> Writer {
         Writer { ancestors, ..Writer::new(Region::Metadata, root) }
     }
@@ -765,16 +764,30 @@ pub(crate) enum Unresolved {
 
 /// Result of the last lookup in a tree: the next is often in the same leaf. It is for consecutive lookups, while no page is loaded or evicted.
 #[derive(Default)]
-pub(crate) struct LastLeaf(Option<(u64, Walk)>);
+pub(crate) struct LastLeaf {
+    own: Option<(u64, Walk)>,
+    /// The last one in the tree of an ancestor.
+    inherited: Option<(VolumeId, u64, Walk)>,
+}
 
 impl LastLeaf {
     /// Finds a leaf of the tree that this cursor belongs to.
     pub(crate) fn lookup(&mut self, metadata: &mut Metadata, root: Root, leaf: u64) -> Walk {
-        let walk = match self.0 {
+        let walk = match self.own {
             Some((known, walk)) if known == leaf => walk,
             _ => lookup(metadata, Region::Metadata, root, leaf),
         };
-        self.0 = Some((leaf, walk));
+        self.own = Some((leaf, walk));
+        walk
+    }
+
+    /// Finds a leaf of the tree of an ancestor.
+    pub(crate) fn lookup_in(&mut self, metadata: &mut Metadata, map: VolumeId, root: Root, leaf: u64) -> Walk {
+        let walk = match self.inherited {
+            Some((known, at, walk)) if (known, at) == (map, leaf) => walk,
+            _ => lookup(metadata, Region::Metadata, root, leaf),
+        };
+        self.inherited = Some((map, leaf, walk));
         walk
     }
 }

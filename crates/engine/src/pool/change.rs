@@ -8,7 +8,7 @@ use crate::api::{BufferId, Digest};
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::record::Change;
 use crate::journal::Unwritten;
-use crate::metadata::tree::{Missing, Unresolved, subtrees};
+use crate::metadata::tree::{LastLeaf, Missing, Unresolved, subtrees};
 use crate::mutant::Mutant;
 use crate::pool::metadata_reservation::Cleared;
 
@@ -110,15 +110,19 @@ impl Pool {
         self.still_holds(seen).then(|| self.put_alone(key, to))
     }
 
-    /// Remaps a block to another slot with the same content. It does so only while the block maps to the entry that the job has seen, with this digest. Returns
+    /// Remaps a block to another slot with the same content, in the map that has it, for all maps that inherit it. It does so only while the block maps to the entry that the job has seen, with this digest. Returns
     /// true if it has remapped the block.
     pub(crate) fn relocate(&mut self, key: Key, seen: Entry, digest: Digest, to: Slot) -> Result<bool, Missing> {
         let (Some(volume), Some(slot)) = (self.volume_index(key.volume()), seen.slot()) else { return Ok(false) };
-        match self.resolve(volume, key) {
-            Ok(entry) if entry == seen => {}
-            Ok(_) if self.mutant(Mutant::BlindMove) => {}
+        let key = match self.standing_entry(volume, key, &mut LastLeaf::default()) {
+            Ok((key, entry)) if entry == seen => key,
+            Ok((key, _)) if self.mutant(Mutant::BlindMove) => key,
             Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
             Err(Unresolved::Missing(missing)) => return Err(missing),
+        };
+        if self.has_snapshot_pending(key.volume()) {
+            // The change would be the volume's alone, and the snapshot would keep the old slot.
+            return Ok(false);
         }
         if self.proven_digest(slot)?.is_none_or(|(found, _)| found != digest) {
             return Ok(false);

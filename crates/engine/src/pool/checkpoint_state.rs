@@ -11,6 +11,7 @@ use crate::api::{IoOp, Segment};
 use crate::format::entry::Slot;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
+use crate::pool::volumes::snapshots::SnapshotGroups;
 use crate::space::SlotState;
 
 /// State that a checkpoint in progress shares between its steps; during a step the checkpoint holds it.
@@ -54,12 +55,15 @@ pub(crate) struct CheckpointState {
     in_progress: Option<CheckpointProgress>,
     /// Time at which the last checkpoint ended.
     last_ended: Nanos,
+    /// Snapshots that checkpoints are to make.
+    pub(super) snapshots: SnapshotGroups,
 }
 
 impl CheckpointState {
     /// Creates the state of a pool that is opened at time `now`.
     pub(super) fn new(now: Nanos) -> CheckpointState {
-        CheckpointState { want_checkpoint: false, done: 0, in_progress: None, last_ended: now }
+        let snapshots = SnapshotGroups::default();
+        CheckpointState { want_checkpoint: false, done: 0, in_progress: None, last_ended: now, snapshots }
     }
 
     /// Returns the number of checkpoints that have ended since the pool was opened.

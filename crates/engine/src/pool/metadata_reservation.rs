@@ -451,6 +451,14 @@ impl Pool {
         self.unclaimed_metadata().saturating_sub(self.promise_pages(false).0)
     }
 
+    /// Returns true if the checkpoint in progress, the next one, and what new blocks must leave find space: the pages of leaves that snapshots hold do not come
+    /// back with it.
+    pub(crate) fn spares_metadata_for_leaves(&self, in_progress: &CheckpointProgress) -> bool {
+        let next = if self.durable.delta.is_empty() { 0 } else { self.needed_for(&Asked::nothing()) };
+        self.left_of(in_progress) + next + self.kept_from(MetadataUser::New)
+            <= u64::from(self.metadata.allocator().free())
+    }
+
     /// Returns the number of free pages that the checkpoint in progress and the next one can do without.
     pub(crate) fn metadata_to_flush(&self, in_progress: &CheckpointProgress) -> u64 {
         // The kept pages are enough for the next one if it has nothing to merge.

@@ -7,6 +7,9 @@ use crate::format::entry::{Entry, Key};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
 
+/// Number of maps in which the block of an owner hint is looked for.
+const ANCESTORS_TRIED: u32 = 8;
+
 impl Pool {
     /// Returns the entry of a block that is not in its leaf yet, from the deltas or the map buffer; `None`: it is in its leaf.
     pub(crate) fn unflushed(&self, key: Key) -> Option<Entry> {
@@ -29,6 +32,34 @@ impl Pool {
         key: Key,
         last: &mut LastLeaf,
     ) -> Result<Entry, Unresolved> {
+        match self.own_entry_after(volume, key, last)? {
+            entry if entry.is_valid() => Ok(entry),
+            from => Ok(self.inherited_entry(volume, key, from, last)?.1),
+        }
+    }
+
+    /// Returns the key of the map that has the entry of a block, and the entry: the block's own key, or that of an ancestor. A change of the block's slot that is
+    /// to show in all maps that have the block from there goes to that key.
+    pub(crate) fn standing_entry(
+        &mut self,
+        volume: usize,
+        key: Key,
+        last: &mut LastLeaf,
+    ) -> Result<(Key, Entry), Unresolved> {
+        match self.own_entry_after(volume, key, last)? {
+            entry if entry.is_valid() => Ok((key, entry)),
+            from => self.inherited_entry(volume, key, from, last),
+        }
+    }
+
+    /// Returns the entry of a block that its own map has, which may be FROM an ancestor; `last` saves walks after others of the volume.
+    #[inline(always)]
+    pub(crate) fn own_entry_after(
+        &mut self,
+        volume: usize,
+        key: Key,
+        last: &mut LastLeaf,
+    ) -> Result<Entry, Unresolved> {
         if let Some(entry) = self.unflushed(key) {
             return Ok(entry);
         }
@@ -36,9 +67,95 @@ impl Pool {
         match last.lookup(&mut self.metadata, self.durable.volumes.map(volume), leaf) {
             Walk::Leaf(page) => self.entry_in(page, key).ok_or(Unresolved::Damaged),
             Walk::Absent(_) => Ok(Entry::UNMAPPED),
+            Walk::From { epoch, .. } => Ok(Entry::inherited(epoch)),
             Walk::Missing(missing) if missing.pointer.is_lost() => Ok(Entry::LOST),
-            Walk::Missing(missing) | Walk::From { missing, .. } => Err(Unresolved::Missing(missing)),
+            Walk::Missing(missing) => Err(Unresolved::Missing(missing)),
         }
+    }
+
+    /// Returns what a map with FROM in place of a block has from its ancestors, with the key of the map that has it.
+    #[cold]
+    fn inherited_entry(
+        &mut self,
+        volume: usize,
+        key: Key,
+        from: Entry,
+        last: &mut LastLeaf,
+    ) -> Result<(Key, Entry), Unresolved> {
+        let leaf = key.lba() / self.metadata.geometry().map_leaf_entries();
+        let (mut map, mut from) = (key.volume(), from);
+        // Levels of the inherited subtree; `None`: the leaf is the map's own, and only the block is inherited.
+        let mut subtree = match last.lookup(&mut self.metadata, self.durable.volumes.map(volume), leaf) {
+            Walk::From { level, .. } => Some(level),
+            _ => None,
+        };
+        while let Some(epoch) = from.inherited_from() {
+            map = self.durable.volumes.lineage().ancestor_for(map, epoch).ok_or(Unresolved::Damaged)?;
+            let key = Key::new(map, key.lba());
+            let at = self.durable.volumes.find(map).ok_or(Unresolved::Damaged)?;
+            from = match self.unflushed(key) {
+                Some(entry) => entry,
+                None => match last.lookup_in(&mut self.metadata, map, self.durable.volumes.map(at), leaf) {
+                    Walk::Leaf(page) => {
+                        subtree = None;
+                        self.entry_in(page, key).ok_or(Unresolved::Damaged)?
+                    }
+                    Walk::From { epoch, level, .. } => {
+                        subtree = Some(level);
+                        Entry::inherited(epoch)
+                    }
+                    Walk::Missing(missing) if missing.pointer.is_lost() => Entry::LOST,
+                    Walk::Missing(missing) => return Err(Unresolved::Missing(missing)),
+                    Walk::Absent(level) if subtree.is_some_and(|inherited| level < inherited) => Entry::UNMAPPED,
+                    // Only what is there is inherited by name.
+                    Walk::Absent(_) => return Err(Unresolved::Damaged),
+                },
+            };
+            if from.is_valid() {
+                return Ok((key, from));
+            }
+        }
+        Err(Unresolved::Damaged)
+    }
+
+    /// Returns what a walk to a leaf of a map finds in its ancestors, where it ends at a subtree that the map inherits. For holes, that is all: a mapped block of a
+    /// snapshot never becomes one, and none becomes mapped.
+    #[inline]
+    pub(crate) fn inherited_leaf(
+        &mut self,
+        mut walk: Walk,
+        mut map: VolumeId,
+        leaf: u64,
+        last: &mut LastLeaf,
+    ) -> Result<Walk, Unresolved> {
+        while let Walk::From { epoch, level, .. } = walk {
+            map = self.durable.volumes.lineage().ancestor_for(map, epoch).ok_or(Unresolved::Damaged)?;
+            let at = self.durable.volumes.find(map).ok_or(Unresolved::Damaged)?;
+            walk = last.lookup_in(&mut self.metadata, map, self.durable.volumes.map(at), leaf);
+            if let Walk::Absent(absent) = walk
+                && absent >= level
+            {
+                return Err(Unresolved::Damaged);
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Returns the key of the map that leads to a slot as its owner hint says: the owner's, or that of one of its next ancestors, of which the owner has another
+    /// block by now. `None` if none of these leads there.
+    pub(crate) fn referrer(&mut self, owner: Key, seen: Entry) -> Result<Option<Key>, Unresolved> {
+        let mut map = Some(owner.volume());
+        for _ in 0..ANCESTORS_TRIED {
+            let Some((id, at)) = map.and_then(|id| Some((id, self.volume_index(id)?))) else { return Ok(None) };
+            let key = Key::new(id, owner.lba());
+            if let (key, entry) = self.standing_entry(at, key, &mut LastLeaf::default())?
+                && entry == seen
+            {
+                return Ok(Some(key));
+            }
+            map = self.durable.volumes.lineage().parent(id);
+        }
+        Ok(None)
     }
 
     /// Returns true if a page of a map is permanently unreadable: its read has failed, or a repair gave it up.
@@ -66,11 +183,14 @@ impl Pool {
         }
     }
 
-    /// Returns the entry of a block in its leaf; `None` if it is invalid, for example with a slot beyond the pool.
+    /// Returns the entry of a block in its leaf; `None` if it is invalid, for example with a slot beyond the pool, or FROM where the map has no parent.
     pub(crate) fn entry_in(&self, leaf: PageId, key: Key) -> Option<Entry> {
         let at = (key.lba() % self.metadata.geometry().map_leaf_entries()) as usize * 8;
         let entry = Entry(u64_at(self.metadata.pages().bytes(leaf), at));
-        let makes_sense = entry.is_valid() && entry.slot().is_none_or(|slot| self.durable.space.contains(slot));
+        let makes_sense = match entry.is_valid() {
+            true => entry.slot().is_none_or(|slot| self.durable.space.contains(slot)),
+            false => entry.may_stand(self.durable.volumes.lineage().parent(key.volume()).is_some()),
+        };
         makes_sense.then_some(entry)
     }
 

@@ -59,6 +59,7 @@ pub struct Decoder {
     bytes: Vec<u8>,
     text: String,
     extents: Vec<(u64, u64)>,
+    volumes: Vec<VolumeId>,
 }
 
 /// Reads the header, and returns it with the number of its bytes.
@@ -87,6 +88,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<(Header, Decoder, usize), BadHeader
         bytes: Vec::new(),
         text: String::new(),
         extents: Vec::new(),
+        volumes: Vec::new(),
     };
     Ok((header, decoder, reader.at))
 }
@@ -126,6 +128,13 @@ impl Decoder {
             }
             Event::Control { token, command: Command::CreateVolume { size, policy, .. } } => {
                 Event::Control { token, command: Command::CreateVolume { name: &self.text, size, policy } }
+            }
+            Event::Control { token, command: Command::CreateSnapshots { seconds, .. } } => {
+                let command = Command::CreateSnapshots { volumes: &self.volumes, name: &self.text, seconds };
+                Event::Control { token, command }
+            }
+            Event::Control { token, command: Command::CloneSnapshot { snapshot, .. } } => {
+                Event::Control { token, command: Command::CloneSnapshot { snapshot, name: &self.text } }
             }
             Event::Control { token, command: Command::Relocate { command: RelocateCommand::Plan { begins, .. } } } => {
                 let command = RelocateCommand::Plan { begins, extents: &self.extents };
@@ -288,6 +297,19 @@ impl Decoder {
                     _ => return Err(ReadStop::Damaged),
                 };
                 Command::Relocate { command }
+            }
+            13 => {
+                self.text = reader.text()?;
+                let seconds = reader.number()?;
+                self.volumes.clear();
+                for _ in 0..reader.number()? {
+                    self.volumes.push(reader.volume()?);
+                }
+                Command::CreateSnapshots { volumes: &[], name: "", seconds }
+            }
+            14 => {
+                self.text = reader.text()?;
+                Command::CloneSnapshot { snapshot: reader.volume()?, name: "" }
             }
             _ => return Err(ReadStop::Damaged),
         })

@@ -25,6 +25,7 @@ struct Lists {
     bytes: Vec<u8>,
     text: String,
     extents: Vec<(u64, u64)>,
+    volumes: Vec<VolumeId>,
 }
 
 fn content() -> impl Strategy<Value = BlockContent> {
@@ -53,13 +54,10 @@ fn lists() -> impl Strategy<Value = Lists> {
     let inputs = proptest::collection::vec(input, 0..5);
     let contents = proptest::collection::vec(content(), 0..5);
     let extents = proptest::collection::vec(any::<(u64, u64)>(), 0..5);
-    (inputs, contents, bytes, "[a-zä]{0,70}", extents).prop_map(|(inputs, contents, bytes, text, extents)| Lists {
-        inputs,
-        contents,
-        bytes,
-        text,
-        extents,
-    })
+    let volumes = proptest::collection::vec(any::<u16>().prop_map(VolumeId), 0..5);
+    (inputs, contents, bytes, "[a-zä]{0,70}", extents, volumes).prop_map(
+        |(inputs, contents, bytes, text, extents, volumes)| Lists { volumes, inputs, contents, bytes, text, extents },
+    )
 }
 
 /// Makes the call of this number, with these numbers in it: each of the possible ones.
@@ -149,12 +147,14 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         }
         30 => Event::FlashLate,
         31 => Event::GrowthOffered(flag),
+        32 => control(Command::CreateSnapshots { volumes: &lists.volumes, name: &lists.text, seconds: b }),
+        33 => control(Command::CloneSnapshot { snapshot: volume, name: &lists.text }),
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 32;
+const CALLS: u8 = 34;
 
 proptest! {
     #[test]
@@ -196,7 +196,14 @@ fn sample() -> (Recorder, usize) {
     let known = BlockContent { digest: Digest([9; 16]), zero: false, record_like: false };
     let input = BlockInput { buffer: BufferId(3), content: Some(known) };
     let (text, bytes) = ("vm".into(), vec![5; 4100]);
-    let lists = Lists { inputs: vec![input; 3], contents: vec![known; 2], bytes, text, extents: Vec::new() };
+    let lists = Lists {
+        inputs: vec![input; 3],
+        contents: vec![known; 2],
+        bytes,
+        text,
+        extents: Vec::new(),
+        volumes: Vec::new(),
+    };
     let mut recorder = Recorder::new(&header());
     let head = recorder.bytes().len();
     for which in 0..CALLS {
@@ -333,7 +340,14 @@ fn blocks_that_the_journal_carries_are_left_out() {
 /// Checks that recordings of before are read, and that their bytes stay the same: changes of properties, of which none may move.
 #[test]
 fn changes_of_properties_have_the_bytes_of_version_7() {
-    let lists = Lists { inputs: vec![], contents: vec![], bytes: vec![], text: String::new(), extents: vec![] };
+    let lists = Lists {
+        inputs: vec![],
+        contents: vec![],
+        bytes: vec![],
+        text: String::new(),
+        extents: vec![],
+        volumes: vec![],
+    };
     let mut recorder = Recorder::new(&header());
     let head = recorder.bytes().len();
     let mut seed = 1u64;

@@ -214,6 +214,17 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             number(out, size);
             put_policy(out, 1, policy);
         }
+        Command::CreateSnapshots { volumes, name, seconds } => {
+            out.push(13);
+            text(out, name);
+            fields(out, &[seconds, volumes.len() as u64]);
+            volumes.iter().for_each(|volume| number(out, volume.0.into()));
+        }
+        Command::CloneSnapshot { snapshot, name } => {
+            out.push(14);
+            text(out, name);
+            number(out, snapshot.0.into());
+        }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, change } => {

@@ -29,7 +29,7 @@ use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root, Superblock, TreeId, VERSION};
-use crate::format::volume::{self, Keeps, most_blocks};
+use crate::format::volume::{self, Family, Keeps, most_blocks};
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
 use crate::locality_map::NearMap;
@@ -488,6 +488,10 @@ impl Recovery {
                 }
             }
         }
+        if tree == TreeId::Volumes && !link_families(pool) {
+            let offset = pool.metadata.offset(PageKey { region, location: root.pointer.location });
+            return Err(OpenError::DamagedPage { offset, what: table_name(tree) });
+        }
         self.table += 1;
         self.leaf = 0;
         Ok(RecoveryProgress::Next(RecoveryStep::Tables))
@@ -508,7 +512,9 @@ impl Recovery {
                         return None;
                     }
                     let volumes = pool.durable.volumes();
-                    if !volumes.admits(&volume, &root) || volumes.named(&volume.name).is_some() {
+                    let is_family = volume.family != Family::default();
+                    let has_families = pool.durable.superblock().has_families;
+                    if !volumes.admits(&volume, &root) || volumes.has_name_of(&volume) || is_family && !has_families {
                         return None;
                     }
                     match volume.keeps {
@@ -671,6 +677,12 @@ impl Recovery {
             _ => {}
         }
     }
+}
+
+/// Links the maps of the volume table to families; returns false if they make no sense.
+fn link_families(pool: &mut Pool) -> bool {
+    let epoch = pool.durable.superblock().epoch;
+    pool.durable.volumes_mut().link(epoch).is_ok()
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub(crate) struct PendingCommand {
 pub(crate) enum CommandWait {
     /// This number of checkpoints is done.
     Checkpoint { checkpoints: u64 },
+    /// This group of snapshots is durable, or refused.
+    Snapshots { group: u64 },
     /// The pool has grown to this size.
     Grow { capacity: u64, metadata: u64 },
     /// There is space for the change.

@@ -31,6 +31,7 @@ mod repair;
 mod replicate;
 mod runs;
 mod scrub;
+mod snapshots;
 mod space;
 mod time_slices;
 mod timing;

@@ -15,6 +15,7 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::volumes::end_of;
+use crate::pool::volumes::snapshots::Mark;
 use crate::space::SlotState;
 
 /// Number of slots of one step of the merge of counts: a single one costs no more than the check between two steps.
@@ -73,7 +74,8 @@ impl Checkpoint {
         let clear = self.clears.get(self.clear_at).map(|&(first, _)| Key(first));
         let point = self.points.get(self.point_at).map(|&(key, _)| key);
         let leaf = self.leaves.get(self.next_leaf).map(|leaf| leaf.first);
-        [clear, point, leaf].into_iter().flatten().min().map(Key::volume)
+        let snapshot = self.snapshots.marks.get(self.snapshot_at).map(|mark| Key::new(mark.volume, 0));
+        [clear, point, leaf, snapshot].into_iter().flatten().min().map(Key::volume)
     }
 
     /// Merges a part of the changes of one volume after the other. Volumes without changes take no step.
@@ -104,6 +106,7 @@ impl Checkpoint {
             }
             let (mapped, unmapped) = (core::mem::take(&mut self.mapped), core::mem::take(&mut self.unmapped));
             pool.durable.volumes_mut().note_merged(self.shared.volume_at, mapped, unmapped);
+            self.take_snapshot(pool, id);
             if deleted {
                 if !pool.durable.volumes().map(self.shared.volume_at).pointer.is_none() {
                     // An entry is mapped beyond the end of every possible volume.
@@ -115,6 +118,29 @@ impl Checkpoint {
             self.merging = None;
         }
         Ok(Progress::More)
+    }
+
+    /// Gives the map of a volume that has just been merged to its snapshot, if this checkpoint makes one of it.
+    fn take_snapshot(&mut self, pool: &mut Pool, volume: VolumeId) {
+        let Some(&Mark { snapshot, .. }) =
+            self.snapshots.marks.get(self.snapshot_at).filter(|mark| mark.volume == volume)
+        else {
+            return;
+        };
+        self.snapshot_at += 1;
+        let (at, born) = (pool.durable.volumes().find(snapshot).expect("it was entered"), pool.metadata.epoch());
+        pool.durable.volumes_mut().take_snapshot(self.shared.volume_at, at, born);
+        // The blocks of its subtrees that are still to be walked are among those that the snapshot has now.
+        pool.durable.discards_mut().relabel(volume, snapshot);
+    }
+
+    /// Returns the writer of the map that is being merged.
+    fn map_writer(&mut self, pool: &Pool) -> &mut Writer {
+        let Checkpoint { writer, shared, .. } = self;
+        writer.get_or_insert_with(|| {
+            let volumes = pool.durable.volumes();
+            Writer::with_ancestors(volumes.map(shared.volume_at), volumes.ancestors(volumes[shared.volume_at].id))
+        })
     }
 
     /// Prefetches the leaves that are written next.
@@ -132,9 +158,7 @@ impl Checkpoint {
     fn merge_leaf(&mut self, pool: &mut Pool) -> Result<(), Stop> {
         let per_leaf = pool.metadata.geometry().map_leaf_entries();
         let Leaf { first, flushes } = self.leaves[self.next_leaf];
-        let root = pool.durable.volumes().map(self.shared.volume_at);
-        let writer = writer_of(self, Region::Metadata, root);
-        let page = writer.leaf(&mut pool.metadata, first.lba() / per_leaf, true)?.expect("created");
+        let page = self.map_writer(pool).leaf(&mut pool.metadata, first.lba() / per_leaf, true)?.expect("created");
         let end = first.0 + per_leaf;
         if flushes {
             let mut next = pool.durable.map_buffer().first_from(pool.durable.map_buffer().position(first));
@@ -175,10 +199,9 @@ impl Checkpoint {
         let base = first.0 - first.lba();
         let (lba, end) = (first.lba(), stop - base);
         let leaf = lba / per_leaf;
-        let root = pool.durable.volumes().map(self.shared.volume_at);
         let next = if !lba.is_multiple_of(per_leaf) || end - lba < per_leaf {
             let upto = end.min((leaf + 1) * per_leaf);
-            let page = writer_of(self, Region::Metadata, root).leaf(&mut pool.metadata, leaf, false)?;
+            let page = self.map_writer(pool).leaf(&mut pool.metadata, leaf, false)?;
             if let Some(page) = page {
                 for key in first.0..base + upto {
                     let before = self.put_entry(pool, page, Key(key), Entry::UNMAPPED);
@@ -189,7 +212,7 @@ impl Checkpoint {
         } else {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut self.cut_off);
-            let writer = writer_of(self, Region::Metadata, root);
+            let writer = self.map_writer(pool);
             let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off, None);
             let volume = first.volume();
             let lost = usize::from(pool.mutant(Mutant::LostSubtree));
@@ -235,7 +258,7 @@ impl Checkpoint {
         if level > 0 {
             for child in bytes.chunks_exact(16) {
                 let pointer = Pointer::read(child, 0);
-                if !pointer.is_none() && !pointer.is_lost() {
+                if pointer.has_page() {
                     pool.durable.discards_mut().push(Discard { pointer, volume, level: level - 1 });
                 }
             }

@@ -58,6 +58,7 @@ use crate::pool::disk_index::behind::DeferredPart;
 use crate::pool::state::LoadSnapshot;
 use crate::pool::state::Look;
 use crate::pool::state::Phase;
+use crate::pool::volumes::snapshots::SnapshotPlan;
 use crate::repair::Repairs;
 use crate::sizes::list_bytes;
 
@@ -134,6 +135,9 @@ pub(crate) struct Checkpoint {
     /// Position in the map buffer from which on mappings of that clear are dropped.
     cleared_place: Option<usize>,
     plan: Plan,
+    /// Snapshots that it makes, and the index of the next one.
+    snapshots: SnapshotPlan,
+    snapshot_at: usize,
     /// Leaves of maps that are written.
     leaves: Vec<Leaf>,
     /// Index of the next leaf to be written.
@@ -332,7 +336,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Begins a checkpoint: everything up to the open record belongs to it.
+    /// Begins a checkpoint: everything up to the open record belongs to it. Apart from the step, which every pump takes.
+    #[inline(never)]
     fn cut(&mut self, pool: &mut Pool, load: &LoadSnapshot) {
         if !pool.durable.journal().is_empty() && !pool.close_record(true) {
             return;
@@ -340,6 +345,7 @@ impl Jobs {
         pool.end_checkpoint_request();
         pool.metadata.forget_failed();
         pool.write_inlined();
+        let snapshots = pool.begin_snapshots();
         pool.durable.freeze();
         pool.decide_to_buffer();
         pool.note_counted();
@@ -378,6 +384,8 @@ impl Jobs {
                 cleared_at: 0,
                 cleared_place: None,
                 plan: Plan::default(),
+                snapshots,
+                snapshot_at: 0,
                 leaves: Vec::new(),
                 next_leaf: 0,
                 spares_metadata: false,
@@ -586,6 +594,7 @@ impl Jobs {
             } else {
                 pool.durable.volumes().form()
             },
+            has_families: pool.durable.superblock().has_families || pool.durable.volumes().lineage().has_maps(),
             scrub: self.scrub.record(),
             dedup: self.dedup().record(),
             disk_index: pool.hints.disk_index.record(),
@@ -610,6 +619,7 @@ impl Jobs {
     }
 
     /// Ends a checkpoint whose superblock is durable and whose replaced pages and slots are free.
+    #[inline(never)]
     fn checkpoint_done(&mut self, pool: &mut Pool, repairs: &Repairs, checkpoint: Checkpoint) {
         if let Some(grown) = checkpoint.grown {
             pool.grow_to(grown);
@@ -619,6 +629,7 @@ impl Jobs {
         pool.note_merged();
         pool.review_space();
         pool.checkpoint.note_done(pool.state.now());
+        pool.remove_unneeded_snapshots(checkpoint.load.clears_left);
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
             self.dedup_mut().leave(pool.state.now(), 0);

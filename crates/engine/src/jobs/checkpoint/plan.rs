@@ -22,6 +22,7 @@ use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::Paths;
+use crate::pool::volumes::snapshots::SnapshotPlan;
 
 /// Number of new mappings with which a leaf is written regardless of its buffered ones: that costs less than to write it later.
 const MANY_POINTS: usize = 8;
@@ -47,8 +48,9 @@ pub(crate) struct Plan {
     threshold: usize,
     /// Number of leaves with exactly `threshold` mappings that are flushed, too.
     quota: u32,
-    /// Number of buffered mappings that may be flushed with leaves that are written anyway.
+    /// Number of buffered mappings that may be flushed with leaves that are written anyway, and for snapshots.
     along: usize,
+    for_snapshots: usize,
     /// Set if no leaf is written: there is no space for all new mappings.
     keeps_all: bool,
     /// Paths to the mappings in the buffer when the checkpoint has ended: to all of them if the buffer was counted, else to the new ones.
@@ -96,28 +98,41 @@ impl Checkpoint {
         }
     }
 
-    pub(super) fn begin_plan(&mut self, pool: &Pool) {
+    pub(super) fn begin_plan(&mut self, pool: &mut Pool) {
         let (buffered, new) = (pool.durable.map_buffer().len(), self.points.len());
         let flushes = buffered + new > pool.buffered_at_most() || flushes_all(pool) && buffered > 0;
         let counts = 2 * pool.metadata.geometry().map_leaf_entries() as usize + 1;
         let is_off = !pool.buffers_frozen();
         let keeps_all = pool.lacks_space_for_leaves(&self.shared);
-        let flushes = flushes && !keeps_all;
+        if (keeps_all || self.spares_metadata) && !self.snapshots.flushed.is_empty() {
+            self.give_up_snapshots(pool);
+        }
+        // The flush for snapshots is all that this checkpoint flushes.
+        let has_snapshots = !self.snapshots.flushed.is_empty();
+        let flushes = flushes && !keeps_all && !has_snapshots;
+        let has_too_many = has_snapshots && buffered + new > pool.buffered_at_most();
         self.leaves.clear();
         self.plan = Plan {
             counts: (flushes && buffered > 0).then(|| vec![0; counts]),
-            place: (flushes && buffered > 0).then_some(0),
+            place: ((flushes || has_snapshots) && buffered > 0).then_some(0),
             many: match keeps_all {
                 true => usize::MAX,
-                false if is_off || flushes && buffered == 0 => 1,
+                false if is_off || has_too_many || flushes && buffered == 0 => 1,
                 false => MANY_POINTS,
             },
             keeps_all,
             stays: Some(Box::new(Paths::new(pool.metadata.geometry()))),
             threshold: usize::MAX,
             along: pool.limits.flushed(),
+            for_snapshots: pool.limits.flushed(),
             ..Plan::default()
         };
+    }
+
+    /// Refuses the snapshots that this checkpoint was to make: the leaves of their maps find no space.
+    fn give_up_snapshots(&mut self, pool: &mut Pool) {
+        self.snapshots = SnapshotPlan::default();
+        pool.refuse_snapshots();
     }
 
     /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
@@ -140,8 +155,14 @@ impl Checkpoint {
         Some((first, new, old))
     }
 
-    fn end_plan(&mut self, pool: &mut Pool) {
+    /// Ends the plan; it begins again if there is no space for its snapshots.
+    fn end_plan(&mut self, pool: &mut Pool) -> Progress {
         self.promise_planned(pool);
+        if !self.snapshots.flushed.is_empty() && !pool.spares_metadata_for_leaves(&self.shared) {
+            self.give_up_snapshots(pool);
+            self.begin_plan(pool);
+            return Progress::Pause;
+        }
         let releases =
             if self.plan.place.is_some() { pool.limits.flushed().min(pool.durable.map_buffer().len()) } else { 0 };
         self.shared.changes.reserve_exact(2 * self.points.len() + releases);
@@ -149,6 +170,7 @@ impl Checkpoint {
             // Waiters for slots see the slots that this frees.
             pool.note_slots_freed();
         }
+        Progress::Next
     }
 
     /// Keeps new mappings of leaves that are not written in the buffer: those before `end`, or some of them.
@@ -277,11 +299,10 @@ impl Checkpoint {
                     self.choose(pool);
                     return Progress::Pause;
                 }
-                self.end_plan(pool);
-                return Progress::Next;
+                return self.end_plan(pool);
             };
             left = left.saturating_sub(new + old);
-            let plan = &mut self.plan;
+            let Checkpoint { plan, snapshots, .. } = self;
             if let Some(counts) = &mut plan.counts {
                 counts[new + old] += 1;
                 plan.total += new + old;
@@ -289,7 +310,12 @@ impl Checkpoint {
             }
             // Done once for each group: in its only pass, or in the second.
             pool.regions_mut().overwritten(first, new);
-            let is_full = new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
+            let is_for_snapshot = !snapshots.flushed.is_empty()
+                && old <= plan.for_snapshots
+                && snapshots.flushed.binary_search(&first.volume()).is_ok();
+            plan.for_snapshots -= if is_for_snapshot { old } else { 0 };
+            let is_full =
+                is_for_snapshot || new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;
             if is_full && new + old == plan.threshold {
                 plan.quota -= 1;
             }

@@ -7,6 +7,7 @@
 //!
 //! What must hold: entries that are looked up here are changed in the same step, or looked up again.
 
+use crate::jobs::changes::ChangesStop;
 use crate::jobs::dedup::share::may_share;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -48,6 +49,25 @@ impl RemappedRun {
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Slot, Digest)> + '_ {
         let all = (0..).zip(&self.digests).map(|(at, &digest)| (at, self.target(at), digest));
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
+    }
+
+    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while the change would be a volume's alone, and not its snapshot's.
+    pub fn standing(&self, pool: &mut Pool, volume: usize) -> Result<Option<Vec<Key>>, ChangesStop> {
+        let (mut keys, mut last) = (Vec::with_capacity(self.digests.len()), LastLeaf::default());
+        for (key, ..) in self.blocks() {
+            let key = match pool.standing_entry(volume, key, &mut last) {
+                Ok((key, _)) => key,
+                Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
+                    return Err(missing.into());
+                }
+                Err(_) => return Ok(None),
+            };
+            if pool.has_snapshot_pending(key.volume()) {
+                return Err(ChangesStop::Waits);
+            }
+            keys.push(key);
+        }
+        Ok(Some(keys))
     }
 
     /// Returns pairs of slots that hold the same content: the old and the new slot of each block.

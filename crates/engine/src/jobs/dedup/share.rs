@@ -225,8 +225,9 @@ impl Dedup {
             1 => Asked::scattered(1),
             _ => pool.asked_in_a_row(run.first, run.last(), changes),
         };
+        let Some(keys) = run.standing(pool, volume)? else { return Ok(ShareResult::NotThere) };
         self.changes.admit(pool, load, &asked, changes)?;
-        for (key, slot, digest) in run.blocks() {
+        for ((_, slot, digest), key) in run.blocks().zip(keys) {
             pool.put_alone(key, Put::Share(slot, digest));
             pool.note_known(digest, slot);
         }
@@ -370,11 +371,11 @@ pub(super) fn may_share(pool: &Pool, owner: Key) -> bool {
     if volume.keeps.is_some() {
         return pool.mutant(Mutant::CopyForData);
     }
-    !volume.properties.read_only() && pool.policy_of(volume) != Policy::Native
+    !pool.with_properties_of(volume).properties.read_only() && pool.policy_of(volume) != Policy::Native
 }
 
 /// Returns true if a pass must not split a run of this volume.
 fn keeps_runs(pool: &Pool, volume: usize) -> bool {
     let volume = &pool.durable.volumes()[volume];
-    volume.properties.keep_runs().keeps(pool.policy_of(volume))
+    pool.with_properties_of(volume).properties.keep_runs().keeps(pool.policy_of(volume))
 }

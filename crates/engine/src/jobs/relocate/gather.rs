@@ -267,15 +267,10 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot
         return Ok(PlannedSlot::Unreadable);
     }
     let is_alone = is_alone(pool, repairs, slot)?;
-    let leads = match pool.volume_index(owner.volume()) {
-        None => false,
-        Some(volume) => match pool.resolve(volume, owner) {
-            Ok(entry) => entry == Entry::whole(slot, digest),
-            Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
-                return Err(missing);
-            }
-            Err(_) => false,
-        },
+    let referrer = match pool.referrer(owner, Entry::whole(slot, digest)) {
+        Ok(key) => key,
+        Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => return Err(missing),
+        Err(_) => None,
     };
-    Ok(PlannedSlot::Block { digest, owner: leads.then_some(owner), is_alone: is_alone && leads })
+    Ok(PlannedSlot::Block { digest, owner: referrer, is_alone: is_alone && referrer.is_some() })
 }

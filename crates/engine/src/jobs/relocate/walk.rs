@@ -62,6 +62,10 @@ impl Relocate {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
         let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Remap::Stale) };
+        if pool.has_snapshot_pending(key.volume()) {
+            // The change would be the volume's alone.
+            return Err(ChangesStop::Waits);
+        }
         match pool.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
             Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
@@ -141,6 +145,5 @@ fn holds(pool: &mut Pool, Seen(slot, digest): Seen) -> Result<bool, Missing> {
 
 /// Returns true if blocks of this block's volume may be remapped to other slots with the same content: those of all but hidden volumes.
 fn may_be_remapped(pool: &Pool, key: Key) -> bool {
-    let volumes = pool.durable.volumes();
-    volumes.find(key.volume()).is_some_and(|at| pool.users_see(&volumes[at]))
+    pool.volume_index(key.volume()).is_some_and(|at| pool.durable.volumes()[at].keeps.is_none())
 }

@@ -8,13 +8,15 @@
 //! off into the discard list.
 //!
 //! ```text
-//! table   volumes with the roots of their maps
-//! held    blocks that volumes map, and the slots for them
-//! hidden  second copies and replicas, as volumes that users do not see
+//! table      volumes with the roots of their maps
+//! held       blocks that volumes map, and the slots for them
+//! hidden     second copies and replicas, as volumes that users do not see
+//! snapshots  snapshots of volumes, and their clones
 //! ```
 
 pub mod held;
 pub(crate) mod hidden;
+pub(crate) mod snapshots;
 pub(crate) mod table;
 
 use alloc::string::String;
@@ -26,7 +28,7 @@ use crate::format::entry::Key;
 use crate::format::layout::height_for;
 use crate::format::record::Change;
 use crate::format::superblock::{Pointer, Root};
-use crate::format::volume::{Keeps, MAX_BLOCKS, Volume, is_name, most_blocks};
+use crate::format::volume::{Family, Keeps, MAX_BLOCKS, Volume, is_name, most_blocks};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::durable::Durable;
@@ -63,13 +65,20 @@ impl Pool {
         volume.since <= self.checkpoint.done() && volume.deleted.is_none()
     }
 
-    /// Returns true if users see a volume: it is visible, and not hidden.
+    /// Returns true if users see a volume or snapshot: it is usable, is not hidden, and has a name.
     pub(crate) fn users_see(&self, volume: &Volume) -> bool {
-        volume.keeps.is_none() && self.is_visible(volume)
+        self.is_visible(volume) && volume.is_shown()
     }
 
-    /// Returns the policy of a volume: its own, else the pool's.
+    /// Returns the volume whose properties are in force: itself, or that of which it is a snapshot, as long as that is there.
+    pub(crate) fn with_properties_of<'a>(&'a self, volume: &'a Volume) -> &'a Volume {
+        let of = volume.family.snapshot.and_then(|snapshot| self.durable.volumes.find(snapshot.of));
+        of.map_or(volume, |at| &self.durable.volumes[at])
+    }
+
+    /// Returns the policy of a volume: its own, else the pool's. A snapshot has its volume's.
     pub(crate) fn policy_of(&self, volume: &Volume) -> Policy {
+        let volume = self.with_properties_of(volume);
         volume.properties.policy().or(self.properties.policy()).unwrap_or_default()
     }
 
@@ -146,6 +155,9 @@ impl Pool {
 
     /// Returns the change for a resize command; `BadSize` if the size is 0, no multiple of a block, or beyond the maximum of a volume.
     pub(crate) fn resizing(&self, volume: VolumeId, size: u64) -> Result<VolumeChange, ControlError> {
+        if self.volume_index(volume).is_some_and(|at| self.durable.volumes[at].is_snapshot()) {
+            return Err(ControlError::IsSnapshot);
+        }
         Ok(VolumeChange::Resize { volume, blocks: self.blocks_of_size(size)? })
     }
 }
@@ -200,6 +212,7 @@ impl Pool {
             size,
             properties: VolumeProperties::default().with(&change),
             is_pressed: false,
+            family: Family::default(),
             logical_blocks_used: 0,
             keeps,
             since,
@@ -227,6 +240,9 @@ impl Pool {
             return Err(ControlError::ReadOnly);
         }
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        if self.durable.volumes[at].is_snapshot() {
+            return Err(ControlError::IsSnapshot);
+        }
         let chose = self.chooser_of(&self.durable.volumes[at]);
         let properties = self.durable.volumes[at].properties.with(&change);
         self.durable.volumes.set_properties(at, properties);

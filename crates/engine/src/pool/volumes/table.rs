@@ -5,7 +5,8 @@
 //!
 //! What must hold:
 //!
-//! - Numbers are unique and ascend. Each volume has a root. Names of volumes that are not deleted are unique.
+//! - Numbers are unique and ascend. Each volume has a root. Names of volumes that are not deleted are unique, those of snapshots among the volume's.
+//! - The families (`lineage`) have each map with a parent or children, from the checkpoint on that gives it one.
 //! - Each figure equals that of a walk of the list (`is_consistent`: a property test, and an assertion in builds with mutants).
 //! - While a checkpoint changes counts (`begin_counting` to `end_counting`), each changed count is known as it was when it began.
 //!
@@ -17,12 +18,14 @@ use alloc::vec::Vec;
 use core::ops::{Bound, Index};
 
 use crate::api::VolumeId;
+use crate::block_map::lineage::{Lineage, LineageError, Member};
 use crate::counters::WriteCounts;
 use crate::dedup::timing::Mode;
 use crate::format::geometry::Geometry;
 use crate::format::layout::{PACKED_VOLUME_BYTES, TableForm, VOLUME_BYTES, height_for};
-use crate::format::superblock::Root;
-use crate::format::volume::{self, Keeps, Volume, most_blocks};
+use crate::format::superblock::{Pointer, Root};
+use crate::format::volume::{self, Family, Keeps, Volume, most_blocks};
+use crate::metadata::tree::Ancestor;
 use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
 use crate::properties::VolumeProperties;
 use crate::sizes::list_bytes;
@@ -48,8 +51,13 @@ pub(crate) struct VolumeTable {
     dirty: BTreeSet<VolumeId>,
     dirty_next: BTreeSet<VolumeId>,
     shape: MapShape,
-    /// Numbers of the volumes that are not deleted, by name.
+    /// Numbers of the volumes that are not deleted, by name, and of their snapshots, by volume and name.
     names: BTreeMap<String, VolumeId>,
+    snapshots: BTreeMap<(VolumeId, String), VolumeId>,
+    /// Snapshots that were deleted while others inherit from them.
+    unnamed: BTreeSet<VolumeId>,
+    /// Families of the maps.
+    lineage: Lineage,
     /// Numbers of the volumes that are not deleted, by their settings.
     settings: BTreeMap<SettingsKey, BTreeSet<VolumeId>>,
     deleted: BTreeSet<VolumeId>,
@@ -165,6 +173,12 @@ impl TableSums {
     }
 }
 
+/// Returns the root of a map that has all from a snapshot with this root.
+fn inherited_root(root: Root, born: u64) -> Root {
+    let pointer = if root.pointer.has_page() { Pointer::inherited(born) } else { root.pointer };
+    Root { pointer, ..root }
+}
+
 /// Settings of a volume, on which its policy, timing and measurement depend.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct SettingsKey {
@@ -235,6 +249,46 @@ impl VolumeTable {
     /// Returns the index of the volume with a name, hidden ones included, if it is there and not deleted.
     pub(crate) fn named(&self, name: &str) -> Option<usize> {
         self.find(*self.names.get(name)?)
+    }
+
+    /// Returns true if a volume, or a snapshot of the same volume, has the name of this one.
+    pub(crate) fn has_name_of(&self, volume: &Volume) -> bool {
+        match volume.family.snapshot {
+            None => self.names.contains_key(&volume.name),
+            Some(_) if volume.is_unnamed() => false,
+            Some(snapshot) => self.snapshot_named(snapshot.of, &volume.name).is_some(),
+        }
+    }
+
+    /// Returns the number of the snapshot of a volume with a name, if it is there.
+    pub(crate) fn snapshot_named(&self, of: VolumeId, name: &str) -> Option<VolumeId> {
+        self.snapshots.get(&(of, String::from(name))).copied()
+    }
+
+    /// Returns the snapshots of a volume, in the order of their names. Deleted ones are left out.
+    pub(crate) fn snapshots_of(&self, of: VolumeId) -> impl Iterator<Item = VolumeId> {
+        let first = (of, String::new());
+        self.snapshots.range(first..).take_while(move |((found, _), _)| *found == of).map(|(_, &id)| id)
+    }
+
+    /// Returns the snapshots that were deleted and stay because others inherit from them.
+    pub(crate) fn unnamed(&self) -> impl Iterator<Item = VolumeId> {
+        self.unnamed.iter().copied()
+    }
+
+    /// Returns the families of the maps.
+    #[inline]
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// Returns the ancestors of a map with their roots, for its writer; its parent first.
+    pub(crate) fn ancestors(&self, id: VolumeId) -> Vec<Ancestor> {
+        let ancestor = |found: crate::block_map::lineage::Covering| {
+            let at = self.find(found.map).expect("the families have volumes of the table");
+            Ancestor { root: self.maps[at], lower: found.lower, born: found.born }
+        };
+        self.lineage.ancestors(id).map(ancestor).collect()
     }
 
     /// Returns the volumes whose names follow a name, in the order of names. Hidden ones are included, deleted ones are not.
@@ -419,8 +473,7 @@ impl VolumeTable {
         let at = self.first_after(|id| id < volume.id);
         assert!(self.volumes.get(at).is_none_or(|next| next.id != volume.id), "a volume's number is unique");
         if volume.deleted.is_none() {
-            let known = self.names.insert(volume.name.clone(), volume.id);
-            assert!(known.is_none(), "a volume's name is unique");
+            self.list_name(&volume);
         } else {
             self.deleted.insert(volume.id);
         }
@@ -430,12 +483,111 @@ impl VolumeTable {
             self.list_settings(at);
         }
         self.count(at, 1);
-        if self.volumes[at].keeps.is_none() && self.volumes[at].deleted.is_none() {
+        if self.volumes[at].keeps.is_none() && self.volumes[at].deleted.is_none() && !self.volumes[at].is_snapshot() {
             self.uncounted.insert(self.volumes[at].id);
         }
         self.name_bytes += self.volumes[at].name.len() as u64;
         self.last_inserted = self.volumes[at].id.0;
         at
+    }
+
+    /// Adds the name of a volume or snapshot that is not deleted.
+    fn list_name(&mut self, volume: &Volume) {
+        let known = match volume.family.snapshot {
+            None => self.names.insert(volume.name.clone(), volume.id),
+            Some(_) if volume.is_unnamed() => {
+                self.unnamed.insert(volume.id);
+                None
+            }
+            Some(snapshot) => self.snapshots.insert((snapshot.of, volume.name.clone()), volume.id),
+        };
+        assert!(known.is_none(), "a volume's name is unique");
+    }
+
+    /// Takes the name of a volume or snapshot away.
+    fn unlist_name(&mut self, at: usize) {
+        let volume = &self.volumes[at];
+        match volume.family.snapshot {
+            None => drop(self.names.remove(&volume.name)),
+            Some(_) if volume.is_unnamed() => drop(self.unnamed.remove(&volume.id)),
+            Some(snapshot) => drop(self.snapshots.remove(&(snapshot.of, volume.name.clone()))),
+        }
+    }
+
+    /// Makes the families of all volumes, once the table has been read, after a check of them. `epoch` is that of the newest checkpoint.
+    pub(crate) fn link(&mut self, epoch: u64) -> Result<(), LineageError> {
+        let member = |volume: &Volume| {
+            let Family { parent, snapshot } = volume.family;
+            let (parent, born) =
+                (parent.map_or(0, |parent| parent.0.into()), snapshot.map_or(0, |snapshot| snapshot.born));
+            Member { map: volume.id, parent, born, gives: false }
+        };
+        let members = self.volumes.iter().filter(|volume| volume.family != Family::default()).map(member);
+        self.lineage = Lineage::new(members)?;
+        for volume in &self.volumes {
+            let Some(snapshot) = volume.family.snapshot else { continue };
+            if snapshot.born > epoch {
+                return Err(LineageError::Epoch(volume.id));
+            }
+            let is_of_volume = self.find(snapshot.of).is_some_and(|at| !self.volumes[at].is_snapshot());
+            if !is_of_volume && !volume.is_unnamed() {
+                return Err(LineageError::NoVolume(volume.id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a snapshot of a volume, at the checkpoint of epoch `born`: the snapshot takes the map as merged, and the volume inherits all of it.
+    pub(crate) fn take_snapshot(&mut self, volume: usize, snapshot: usize, born: u64) {
+        let (id, map) = (self.volumes[snapshot].id, self.maps[volume]);
+        let Volume { merged_size, logical_blocks_used, family: Family { parent, .. }, .. } = self.volumes[volume];
+        self.set_used(snapshot, logical_blocks_used);
+        self.set_used(volume, 0);
+        self.count(snapshot, -1);
+        let taken = &mut self.volumes[snapshot];
+        (taken.size, taken.merged_size) = (merged_size, merged_size);
+        taken.family.parent = parent;
+        taken.family.snapshot.as_mut().expect("it was entered as a snapshot").born = born;
+        self.maps[snapshot] = map;
+        self.count(snapshot, 1);
+        self.set_map(volume, inherited_root(map, born));
+        self.volumes[volume].family.parent = Some(id);
+        self.lineage.snapshot(self.volumes[volume].id, id, born);
+        self.dirty.insert(id);
+    }
+
+    /// Enters a clone of a snapshot: a volume whose number and name are free. Returns its index.
+    pub(crate) fn create_clone(&mut self, volume: Volume) -> usize {
+        let parent = volume.family.parent.expect("a clone has a parent");
+        let at = self.find(parent).expect("the snapshot is there");
+        let born = self.volumes[at].family.snapshot.map_or(0, |snapshot| snapshot.born);
+        let root = inherited_root(self.maps[at], born);
+        self.lineage.put(volume.id, Some(parent), 0);
+        self.create(volume, root)
+    }
+
+    /// Sets the number of the checkpoint that makes a snapshot of a volume: it is about to begin.
+    pub(crate) fn schedule(&mut self, at: usize, of: VolumeId, since: u64) {
+        self.volumes[at].since = since;
+        self.dirty_next.extend([of, self.volumes[at].id]);
+        self.has_created = true;
+    }
+
+    /// Removes a snapshot that was entered and not made.
+    pub(crate) fn withdraw(&mut self, at: usize) {
+        assert!(self.maps[at].pointer.is_none() && self.lineage.child_count(self.volumes[at].id) == 0);
+        self.delete(at, 0);
+        self.remove(at);
+    }
+
+    /// Takes the name of a snapshot away: it stays while others inherit from it.
+    pub(crate) fn take_name(&mut self, at: usize) {
+        self.unlist_name(at);
+        let id = self.volumes[at].id;
+        self.name_bytes -= self.volumes[at].name.len() as u64;
+        self.volumes[at].name = String::new();
+        self.unnamed.insert(id);
+        self.dirty_next.insert(id);
     }
 
     /// Removes a deleted volume whose map is empty.
@@ -454,6 +606,7 @@ impl VolumeTable {
         }
         self.dirty.insert(id);
         self.maps.remove(at);
+        self.lineage.remove(id);
         self.written_volumes -= u64::from(self.volumes[at].writes.exist());
         self.name_bytes -= self.volumes[at].name.len() as u64;
         self.volumes.remove(at)
@@ -463,7 +616,7 @@ impl VolumeTable {
     pub(crate) fn delete(&mut self, at: usize, sequence: u64) {
         if self.volumes[at].deleted.is_none() {
             self.unlist_settings(at);
-            self.names.remove(&self.volumes[at].name);
+            self.unlist_name(at);
             self.deleted.insert(self.volumes[at].id);
             self.uncounted.remove(&self.volumes[at].id);
         }
@@ -661,6 +814,8 @@ impl VolumeTable {
         let resized = |volume: &&Volume| volume.size != volume.merged_size;
         let written = self.volumes.iter().filter(|volume| volume.writes.exist()).count();
         self.names == counted.names
+            && self.snapshots == counted.snapshots
+            && self.unnamed == counted.unnamed
             && self.settings == counted.settings
             && self.deleted == counted.deleted
             && self.sums == counted.sums

@@ -17,6 +17,7 @@ fn volume(id: u16, name: String, size: u64, keeps: Option<Keeps>) -> Volume {
         size,
         properties: VolumeProperties::default(),
         is_pressed: false,
+        family: Family::default(),
         logical_blocks_used: 0,
         keeps,
         since: 0,
