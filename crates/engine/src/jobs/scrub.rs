@@ -13,6 +13,9 @@
 //! Pages and superblocks are read only between two checkpoints, since checkpoints move the trees. Slots that are being read are not returned to the
 //! allocator. No checkpoint begins while a page or a superblock is rewritten in place.
 //!
+//! Snapshots are scrubbed as volumes are, also those that are deleted and still needed. What a map has from an ancestor is passed over: its pages are the
+//! ancestor's.
+//!
 //! Each superblock stores the position of the scrub: after a restart it continues there, or a little before.
 
 use alloc::vec::Vec;
@@ -381,13 +384,14 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
+            let inherits = volume.is_some_and(|id| pool.durable.volumes().lineage().parent(id).is_some());
             let skip = |next: &mut ScrubRecord, level: u8| {
                 let span = fanout.saturating_pow(u32::from(level - next.level));
                 next.index = (next.index / span).saturating_add(1).saturating_mul(span);
             };
             match locate(&mut pool.metadata, region, root, next.level, next.index) {
-                // No map has ancestors yet: the pointer is damage, and has been reported with its level.
-                PageLookup::From { level, .. } if level > next.level => skip(next, level),
+                // An ancestor has these pages, and is scrubbed itself. In a tree without ancestors, the pointer is damage; it has been reported with its level.
+                PageLookup::From { level, .. } if inherits || level > next.level => skip(next, level),
                 PageLookup::At(pointer) | PageLookup::From { missing: Missing { pointer, .. }, .. } => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),
