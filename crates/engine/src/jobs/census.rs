@@ -258,20 +258,17 @@ impl Census {
     fn volumes_to_count(&mut self, pool: &Pool) -> Vec<VolumeId> {
         let volumes = pool.durable.volumes();
         if volumes.len() <= MOST_VOLUMES {
-            return counted_volumes(pool).map(|volume| volume.id).collect();
+            return volumes.iter().filter(|volume| is_counted(pool, volume)).map(|volume| volume.id).collect();
         }
-        let mut chosen: BTreeSet<VolumeId> = volumes
-            .uncounted()
-            .filter(|volume| pool.users_see(volume))
-            .map(|volume| volume.id)
-            .take(MOST_VOLUMES)
-            .collect();
+        let is_counted = |volume: &&Volume| is_counted(pool, volume);
+        let mut chosen: BTreeSet<VolumeId> =
+            volumes.uncounted().filter(is_counted).map(|volume| volume.id).take(MOST_VOLUMES).collect();
         let from = volumes.first_after(|id| id < self.next);
         for at in (from..volumes.len()).chain(0..from) {
             if chosen.len() >= MOST_VOLUMES {
                 break;
             }
-            if pool.users_see(&volumes[at]) {
+            if is_counted(&&volumes[at]) {
                 chosen.insert(volumes[at].id);
             }
             self.next = VolumeId(volumes[at].id.0.wrapping_add(1));
@@ -645,9 +642,9 @@ impl Job for Census {
     }
 }
 
-/// Returns the volumes that the census counts: visible ones, without those that keep copies.
-fn counted_volumes(pool: &Pool) -> impl DoubleEndedIterator<Item = &Volume> {
-    pool.durable.volumes().iter().filter(|volume| pool.users_see(volume))
+/// Returns true if the census counts a volume: visible ones, without snapshots and those that keep copies. What a volume inherits is not counted.
+fn is_counted(pool: &Pool, volume: &Volume) -> bool {
+    pool.users_see(volume) && !volume.is_snapshot()
 }
 
 /// Adds the subtrees one level below this one that have pages or buffered mappings.
@@ -676,9 +673,7 @@ fn subtrees_below(
                 page => page,
             }
         }
-        Some(PageLookup::Missing(_, missing) | PageLookup::From { missing, .. }) if !pool.is_unreadable(&missing) => {
-            return Err(missing);
-        }
+        Some(PageLookup::Missing(_, missing)) if !pool.is_unreadable(&missing) => return Err(missing),
         _ => None,
     };
     let span = fanout.saturating_pow((level - 1).into()).saturating_mul(pool.metadata.geometry().map_leaf_entries());
@@ -692,10 +687,10 @@ fn subtrees_below(
         let has_page = match page {
             Some(page) => {
                 let pointer = Pointer::read(pool.metadata.pages().bytes(page), (child - first) as usize * 16);
-                !pointer.is_none() && !pointer.is_lost()
+                pointer.has_page()
             }
             // The root is one level lower.
-            None => child == 0 && level == root.height + 1 && !root.pointer.is_none(),
+            None => child == 0 && level == root.height + 1 && root.pointer.has_page(),
         };
         if is_buffered {
             next_buffered = buffered(child + 1);
@@ -712,9 +707,9 @@ fn slots_of_leaf(pool: &mut Pool, volume: usize, leaf: u64, slots: &mut Vec<Slot
     let per_leaf = pool.metadata.geometry().map_leaf_entries();
     let page = match lookup(&mut pool.metadata, Region::Metadata, pool.durable.volumes().map(volume), leaf) {
         Walk::Leaf(page) => Some(page),
-        Walk::Absent(_) => None,
-        Walk::Missing(missing) | Walk::From { missing, .. } if pool.is_unreadable(&missing) => None,
-        Walk::Missing(missing) | Walk::From { missing, .. } => return Err(missing),
+        Walk::Absent(_) | Walk::From { .. } => None,
+        Walk::Missing(missing) if pool.is_unreadable(&missing) => None,
+        Walk::Missing(missing) => return Err(missing),
     };
     let id = pool.durable.volumes()[volume].id;
     let first = leaf.saturating_mul(per_leaf).min(MAX_BLOCKS);
