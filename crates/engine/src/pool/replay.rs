@@ -1,7 +1,9 @@
 //! Replay of a change that the journal has: recovery applies it to the deltas and the volumes, without a new record.
 
+use alloc::vec::Vec;
+
 use super::Pool;
-use crate::api::Digest;
+use crate::api::{Digest, VolumeId};
 use crate::format::entry::Entry;
 use crate::format::entry::Key;
 use crate::format::record::Change;
@@ -49,6 +51,12 @@ impl Pool {
         let at = self.volume_index(volume).expect("checked before it was believed");
         match change {
             VolumeChange::Delete { volume } => {
+                // Its snapshots were deleted before it, and no checkpoint says so.
+                let snapshots: Vec<VolumeId> = self.durable.volumes.snapshots_of(volume).collect();
+                for snapshot in snapshots {
+                    let at = self.durable.volumes.find(snapshot).expect("it is in the table");
+                    self.durable.volumes.take_name(at);
+                }
                 self.replay_clear(Key::new(volume, 0), end_of(volume));
                 self.durable.volumes.delete(at, sequence);
                 self.note_hidden_volumes();

@@ -209,9 +209,12 @@ impl Pool {
 
     /// Returns true if a mapping of the map buffer makes sense with the existing volumes.
     pub(crate) fn may_be_buffered(&self, key: Key, entry: Entry) -> bool {
-        let known = self.durable.volumes.find(key.volume());
-        known.is_some_and(|at| key.lba() < self.durable.volumes[at].size.div_ceil(self.metadata.geometry().block()))
-            && entry.is_valid()
+        let known = self.durable.volumes.find(key.volume()).map(|at| &self.durable.volumes[at]);
+        // The blocks of a snapshot can get other slots. They do not become holes.
+        known.is_some_and(|volume| {
+            key.lba() < volume.size.div_ceil(self.metadata.geometry().block())
+                && !(volume.is_snapshot() && entry.is_hole())
+        }) && entry.is_valid()
             && entry.slot().is_none_or(|slot| self.durable.space.contains(slot))
     }
 }

@@ -624,13 +624,24 @@ fn makes_sense(pool: &Pool, change: &Change, sizes: &mut BTreeMap<VolumeId, u64>
             (key, key.lba() + 1)
         }
         Change::Zero { key } => (key, key.lba() + 1),
-        Change::DeleteVolume { volume } => return sizes.remove(&volume).is_some(),
+        Change::DeleteVolume { volume } => {
+            // What others inherit from stays.
+            let mut children = pool.durable.volumes().lineage().children(volume);
+            return children.all(|child| !sizes.contains_key(&child)) && sizes.remove(&volume).is_some();
+        }
         Change::ResizeVolume { volume, blocks } => {
-            let possible = blocks <= most_blocks(pool.metadata.geometry());
+            let possible = blocks <= most_blocks(pool.metadata.geometry()) && !is_snapshot(pool, volume);
             return possible && sizes.get_mut(&volume).map(|size| *size = blocks).is_some();
         }
     };
-    sizes.get(&key.volume()).is_some_and(|&size| end <= size)
+    // The blocks of a snapshot can get other slots. They do not become holes.
+    let is_hole = matches!(change, Change::Zero { .. } | Change::Clear { .. });
+    sizes.get(&key.volume()).is_some_and(|&size| end <= size) && !(is_hole && is_snapshot(pool, key.volume()))
+}
+
+fn is_snapshot(pool: &Pool, volume: VolumeId) -> bool {
+    let volumes = pool.durable.volumes();
+    volumes.find(volume).is_some_and(|at| volumes[at].is_snapshot())
 }
 
 impl Recovery {

@@ -83,7 +83,10 @@ impl Checkpoint {
         let id = match self.merging {
             Some(id) => id,
             None => {
-                let Some(id) = self.next_volume() else { return Ok(Progress::Next) };
+                let Some(id) = self.next_volume() else {
+                    self.remove_parents(pool);
+                    return Ok(Progress::Next);
+                };
                 // A journal that names a volume that is not there is not replayed.
                 self.shared.volume_at = pool.durable.volumes().find(id).ok_or(Stop::Contradiction)?;
                 *self.merging.insert(id)
@@ -112,12 +115,22 @@ impl Checkpoint {
                     // An entry is mapped beyond the end of every possible volume.
                     return Err(Stop::Contradiction);
                 }
-                let gone = pool.durable.volumes_mut().remove(self.shared.volume_at);
-                pool.orphan(&gone);
+                if pool.durable.volumes().lineage().child_count(id) == 0 {
+                    let gone = pool.durable.volumes_mut().remove(self.shared.volume_at);
+                    pool.orphan(&gone);
+                }
             }
             self.merging = None;
         }
         Ok(Progress::More)
+    }
+
+    /// Removes the snapshots whose turn came before that of their children: they are deleted by the same checkpoint.
+    fn remove_parents(&self, pool: &mut Pool) {
+        while let Some(at) = pool.durable.volumes().removable(self.upto) {
+            let gone = pool.durable.volumes_mut().remove(at);
+            pool.orphan(&gone);
+        }
     }
 
     /// Gives the map of a volume that has just been merged to its snapshot, if this checkpoint makes one of it.

@@ -263,6 +263,10 @@ impl Pool {
     ) -> Result<Option<u64>, ControlError> {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
+        if matches!(change, VolumeChange::Delete { .. }) && self.durable.volumes.snapshots_of(volume).next().is_some() {
+            // They were made while the deletion waited for space.
+            return Err(ControlError::HasSnapshots);
+        }
         let cleared = match change {
             VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),
             VolumeChange::Resize { volume, blocks } => self.cleared(Key::new(volume, blocks), end_of(volume)),

@@ -174,7 +174,7 @@ impl TableSums {
 }
 
 /// Returns the root of a map that has all from a snapshot with this root.
-fn inherited_root(root: Root, born: u64) -> Root {
+pub(crate) fn inherited_root(root: Root, born: u64) -> Root {
     let pointer = if root.pointer.has_page() { Pointer::inherited(born) } else { root.pointer };
     Root { pointer, ..root }
 }
@@ -342,6 +342,16 @@ impl VolumeTable {
     /// Returns the numbers of volumes that are deleted and still in the list.
     pub(crate) fn deleted(&self) -> impl Iterator<Item = VolumeId> {
         self.deleted.iter().copied()
+    }
+
+    /// Returns the index of a volume that a record up to `upto` deletes, whose map is empty, and that nothing inherits from.
+    pub(crate) fn removable(&self, upto: u64) -> Option<usize> {
+        let is_removable = |&at: &usize| {
+            self.volumes[at].deleted.is_some_and(|record| record <= upto)
+                && self.maps[at].pointer.is_none()
+                && self.lineage.child_count(self.volumes[at].id) == 0
+        };
+        self.deleted().filter_map(|id| self.find(id)).find(is_removable)
     }
 
     /// Returns the number of pages that the maps can have, by level.
