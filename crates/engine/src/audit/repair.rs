@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Superblock  the newest valid one, and no other; its missing copy is written again
-//! Tables      volumes as far as they can be read
+//! Tables      volumes as far as they can be read, in families that an opening admits (`families`)
 //! Journal     the chain as far as it is intact; its blocks are proven; all valid records fill the delta
 //! Survey      every reachable page: counts references, notes damaged pages and those that must not be overwritten
 //! Prove       blocks whose summary is lost, or contradicts the map, are read
@@ -17,12 +17,14 @@
 //!
 //! Memory: 8 bytes a slot, two bits a metadata block, the journal, and the pages to be written.
 
+mod families;
 mod rewrite;
 mod survey;
 
 use crate::recovery::checks_of;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -32,7 +34,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 
 use crate::api::Failure;
-use crate::api::{BlockContent, Digest};
+use crate::api::{BlockContent, Digest, VolumeId};
 use crate::engine::Engine;
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::record::{self, Change};
@@ -41,6 +43,7 @@ use crate::format::volume::Volume;
 use crate::limits::Limits;
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::PageKey;
+use crate::metadata::tree::MAX_LEVELS;
 use crate::recovery::{Recovery, blocks_of};
 
 /// Store that a repair reads from.
@@ -54,7 +57,7 @@ pub struct Medium<'a> {
 /// Blocks of a volume that are affected by damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockRange {
-    /// Name of the volume.
+    /// Name of the volume, or of the snapshot as VOLUME@NAME.
     pub volume: String,
     /// The first block.
     pub first: u64,
@@ -178,6 +181,16 @@ struct Planner<'a, 'm> {
     blocks: Vec<u64>,
     mapped: Vec<u64>,
     touched: Vec<Vec<(u64, u64)>>,
+    /// For each volume: the blocks (first, end) that become lost.
+    losses: Vec<Vec<(u64, u64)>>,
+    /// Indexes of the volumes, parents first; without snapshots in the order of the table.
+    order: Vec<usize>,
+    /// Volumes whose parent is lost.
+    orphans: BTreeSet<VolumeId>,
+    /// Index in the plan of each page that the repair has made in a block of metadata.
+    written: BTreeMap<u32, usize>,
+    /// Page of a map that was looked at last, at each level.
+    recent: [Option<(u32, Rc<[u8]>)>; MAX_LEVELS],
     /// Place at which the search for a free metadata block continues.
     next_free: usize,
     /// Number of metadata blocks that were free, and of those that were lacking.
@@ -244,6 +257,11 @@ fn plan_with(
         blocks: Vec::new(),
         mapped: Vec::new(),
         touched: Vec::new(),
+        losses: Vec::new(),
+        order: Vec::new(),
+        orphans: BTreeSet::new(),
+        written: BTreeMap::new(),
+        recent: [const { None }; MAX_LEVELS],
         next_free: 0,
         free: 0,
         lacking: 0,
@@ -408,12 +426,12 @@ impl Planner<'_, '_> {
                     | Change::Share { key, .. }
                     | Change::Zero { key } => (key.lba(), key.lba() + 1),
                     Change::DeleteVolume { .. } => {
-                        let text = format!("the deletion of volume {} is lost: it is there again", volume.name);
+                        let text = format!("the deletion of {} is lost: it is there again", self.what(at));
                         self.problem(text);
                         continue;
                     }
                     Change::ResizeVolume { .. } => {
-                        let text = format!("a change of the size of volume {} is lost", volume.name);
+                        let text = format!("a change of the size of {} is lost", self.what(at));
                         self.problem(text);
                         continue;
                     }
@@ -423,13 +441,13 @@ impl Planner<'_, '_> {
             }
         }
         for ((at, first), end) in ranges {
-            let volume = &self.engine.pool.durable.volumes()[at].name;
+            let volume = self.name_of(at);
             match self.plan.reverted.last_mut() {
-                Some(before) if before.volume == *volume && first <= before.first + before.blocks => {
+                Some(before) if before.volume == volume && first <= before.first + before.blocks => {
                     before.blocks = before.blocks.max(end - before.first);
                 }
                 _ if first < end => {
-                    self.plan.reverted.push(BlockRange { volume: volume.clone(), first, blocks: end - first });
+                    self.plan.reverted.push(BlockRange { volume, first, blocks: end - first });
                 }
                 _ => {}
             }
@@ -527,7 +545,7 @@ impl Planner<'_, '_> {
 }
 
 /// Returns the volume that a change is about; `None` if it is about none.
-fn volume_of(change: &Change) -> Option<crate::api::VolumeId> {
+fn volume_of(change: &Change) -> Option<VolumeId> {
     Some(match *change {
         Change::Fresh { key, .. }
         | Change::Inlined { key, .. }

@@ -28,6 +28,7 @@ mod readahead;
 mod refusals;
 mod relocate;
 mod repair;
+mod repair_snapshots;
 mod replicate;
 mod runs;
 mod scrub;

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{BlockRange, JournalEnd, Planner};
+use super::{JournalEnd, Planner};
 use crate::block_map::map_buffer;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
@@ -35,11 +35,13 @@ type MayChange<'w, P> = dyn Fn(&P, u64, u64) -> bool + 'w;
 
 impl Planner<'_, '_> {
     pub(super) fn rewrite(&mut self, end: JournalEnd) {
-        for at in 0..self.engine.pool.durable.volumes().len() {
+        self.recent.fill(None);
+        for at in self.order.clone() {
             let root = self.rewrite_volume(at);
             self.engine.pool.durable.volumes_mut().set_map(at, root);
         }
         self.rewrite_map_buffer();
+        self.list_losses();
         self.rewrite_volumes();
         self.rewrite_discards();
         self.rewrite_summaries();
@@ -64,6 +66,7 @@ impl Planner<'_, '_> {
             disk_index: self.engine.pool.hints.disk_index.record(),
             // Generations may have changed.
             flash: 0,
+            next_volume: self.next_volume(),
             roots: *self.engine.pool.durable.roots(),
             ..*self.engine.pool.durable.superblock()
         };
@@ -89,6 +92,9 @@ impl Planner<'_, '_> {
         let sum = checksum(metadata.page_seed(), &page);
         let offset = metadata.offset(PageKey { region, location });
         let birth = metadata.epoch() as u32;
+        if region == Region::Metadata {
+            self.written.insert(location, self.plan.pages.len());
+        }
         self.plan.pages.push((offset, page));
         Pointer { location, birth, checksum: sum }
     }
@@ -147,20 +153,20 @@ impl Planner<'_, '_> {
         self.points = stay;
     }
 
-    /// Returns true if a map has no page at all for a leaf.
+    /// Returns true if a map has no page of its own for a leaf.
     fn is_absent(&mut self, root: Root, leaf: u64) -> bool {
         let bits = self.geometry().fanout().trailing_zeros();
         if leaf.checked_shr(bits * u32::from(root.height)).unwrap_or(0) != 0 {
             return true;
         }
         let (mut pointer, mut level) = (root.pointer, root.height);
-        while !pointer.is_none() && !pointer.is_lost() && level > 0 {
+        while pointer.has_page() && level > 0 {
             let Some(page) = self.known_page(Region::Metadata, pointer) else { return false };
             level -= 1;
             let at = leaf >> (bits * u32::from(level)) & (self.geometry().fanout() - 1);
             pointer = Pointer::read(&page, at as usize * 16);
         }
-        pointer.is_none()
+        !pointer.has_page() && !pointer.is_lost()
     }
 
     fn rewrite_volume(&mut self, at: usize) -> Root {
@@ -176,8 +182,8 @@ impl Planner<'_, '_> {
         let root = self.rewrite_from(Region::Metadata, root, height.max(root.height), &mut subtree);
         let count = self.plan.pages.len() - written;
         if count > 0 {
-            let name = &self.engine.pool.durable.volumes()[at].name;
-            self.plan.actions.push(format!("volume {name}: {count} pages of the map are written"));
+            let what = self.what(at);
+            self.plan.actions.push(format!("{what}: {count} pages of the map are written"));
         }
         root
     }
@@ -225,8 +231,15 @@ impl Planner<'_, '_> {
         if !has_news && !in_lost && !self.is_touched(at, first, end) && !pointer.is_lost() {
             return pointer;
         }
-        let good =
-            if pointer.is_none() || pointer.is_lost() { None } else { self.known_page(Region::Metadata, pointer) };
+        let good = match pointer.has_page() {
+            true => self.known_page(Region::Metadata, pointer),
+            false if pointer.is_none() || pointer.is_lost() => None,
+            // A FROM that stays; otherwise its page, as the map has it from its ancestor.
+            false if !has_news && end <= self.blocks[at] && self.is_inherited(at, pointer, level, index) => {
+                return pointer;
+            }
+            false => self.inherited_page(at, pointer, level, index),
+        };
         let is_bad = good.is_none() && !pointer.is_none() && !pointer.is_lost();
         let new_loss = is_bad || in_lost && pointer.is_lost();
         let old = match &good {
@@ -290,6 +303,8 @@ impl Planner<'_, '_> {
                     self.lose(at, lba, lba + 1);
                 }
                 before
+            } else if self.is_block_inherited(at, before, lba) {
+                before
             } else if self.is_disproved(before) {
                 let slot = before.slot().expect("only slots are disproved");
                 self.counts[slot.0 as usize] -= 1;
@@ -307,24 +322,16 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the blocks of a range to the lost ones, except those that are buffered.
-    fn lose(&mut self, at: usize, first: u64, end: u64) {
+    pub(super) fn lose(&mut self, at: usize, first: u64, end: u64) {
         let (mut first, end) = (first, end.min(self.blocks[at]));
         let base = Key::new(self.volume(at).id, 0).0;
         while first < end {
             let next = self.log.mappings.partition_point(|(key, _)| key.0 < base + first);
             let upto = self.log.mappings.get(next).map_or(end, |(key, _)| end.min(key.0 - base));
             if first < upto {
-                self.lose_range(at, first, upto);
+                self.losses[at].push((first, upto));
             }
             first = upto + 1;
-        }
-    }
-
-    fn lose_range(&mut self, at: usize, first: u64, end: u64) {
-        let volume = &self.engine.pool.durable.volumes()[at].name;
-        match self.plan.lost.last_mut() {
-            Some(last) if last.volume == *volume && last.first + last.blocks == first => last.blocks += end - first,
-            _ => self.plan.lost.push(BlockRange { volume: volume.clone(), first, blocks: end - first }),
         }
     }
 
@@ -394,15 +401,26 @@ impl Planner<'_, '_> {
         }
     }
 
+    /// Returns the number from which numbers of volumes are free.
+    fn next_volume(&self) -> u16 {
+        let next = self.engine.pool.durable.superblock().next_volume;
+        self.engine.pool.durable.volumes().last().map_or(1, |last| last.id.0.saturating_add(1)).max(next)
+    }
+
     fn rewrite_volumes(&mut self) {
         let volumes = self.engine.pool.durable.volumes_mut();
-        for at in (0..volumes.len()).rev() {
+        let mut deleted = Vec::new();
+        for &at in self.order.iter().rev() {
             if volumes[at].deleted.is_none() {
                 volumes.recount(at, self.mapped[at]);
             } else {
                 volumes.set_map(at, Root::default());
-                volumes.remove(at);
+                deleted.push(volumes[at].id);
             }
+        }
+        // Children first.
+        for id in deleted {
+            volumes.remove(volumes.find(id).expect("it is in the table"));
         }
         let block = self.geometry().block() as usize;
         self.rewrite_table(TreeId::Volumes, &|_, _, _| true, &mut |planner, number, _| {
@@ -431,6 +449,7 @@ impl Planner<'_, '_> {
         let pages = core::mem::take(&mut self.log.pages);
         if self.log.is_sound && !pages.iter().any(|&location| self.used[location as usize - 1]) {
             pages.iter().for_each(|&location| self.used[location as usize - 1] = true);
+            self.log.mappings = mappings;
             return;
         }
         self.engine.pool.durable.set_root(TreeId::MapBuffer, Root::default());
@@ -445,6 +464,7 @@ impl Planner<'_, '_> {
             }
             Some(page)
         });
+        self.log.mappings = mappings;
     }
 
     /// Empties the list of discards: the subtrees that were cut off are free.

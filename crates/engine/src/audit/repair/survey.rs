@@ -1,18 +1,19 @@
 //! Survey of a repair: visits every page once, counts references, and notes damaged pages. Then reads the blocks of doubtful slots to prove them.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{KNOWN, Planner, Suspect};
-use crate::api::Digest;
+use crate::api::{Digest, VolumeId};
 use crate::block_map::discards::DISCARD_BYTES;
 use crate::block_map::map_buffer;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
-use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::{self, MAX_BLOCKS, NAME_BYTES, Volume};
+use crate::format::superblock::{Pointer, TreeId};
+use crate::format::volume::{self, Family, MAX_BLOCKS, NAME_BYTES, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::tables::table_name;
 
@@ -65,7 +66,7 @@ impl Planner<'_, '_> {
     fn guard(&mut self, pointer: Pointer, level: u8) {
         let at = (pointer.location as usize).wrapping_sub(1);
         // A visited page is guarded with its whole subtree. (Many pages may point to it, level by level.)
-        if pointer.is_none() || pointer.is_lost() || self.guarded.get(at) == Some(&true) {
+        if !pointer.has_page() || self.guarded.get(at) == Some(&true) {
             return;
         }
         let Ok(page) = self.visit(Region::Metadata, pointer, false) else { return };
@@ -127,36 +128,56 @@ impl Planner<'_, '_> {
     /// Reads the volume table, as far as that is possible.
     pub(super) fn read_volumes(&mut self) {
         let (form, block) = (self.engine.pool.durable.volumes().form(), self.geometry().block());
+        let (mut found, mut names) = (Vec::new(), BTreeSet::new());
         self.visit_table(TreeId::Volumes, &mut |planner, leaf, page| {
             for (at, bytes) in page.chunks_exact(form.entry_bytes() as usize).enumerate() {
-                let volumes = planner.engine.pool.durable.volumes();
-                let is_here = |volume: &Volume| form.is_place_of(volume.id, leaf, at as u64, block);
+                let last: Option<&(Volume, _, _)> = found.last();
+                let is_admitted = |volume: &Volume| {
+                    form.is_place_of(volume.id, leaf, at as u64, block)
+                        && last.is_none_or(|(last, ..)| last.id < volume.id)
+                        && planner.admits_family(&volume.family)
+                };
                 match volume::decode(bytes) {
                     Ok(None) => {}
-                    Ok(Some((volume, root))) if is_here(&volume) && volumes.admits(&volume, &root) => {
-                        planner.insert_volume(volume, root, leaf);
+                    Ok(Some((volume, root)))
+                        if is_admitted(&volume) && planner.engine.pool.durable.volumes().admits(&volume, &root) =>
+                    {
+                        let volume = planner.with_own_name(volume, &mut names);
+                        found.extend(volume.map(|volume| (volume, root, leaf)));
                     }
                     _ => planner.problem(String::from("the volume table: an entry makes no sense, its volume is lost")),
                 }
             }
         });
+        self.mend_families(&mut found);
+        for (volume, root, leaf) in found {
+            self.engine.pool.durable.volumes_mut().load(volume, root, leaf);
+        }
+        self.link_families();
     }
 
-    /// Inserts a volume of the table; where another one has its name, under a name with its number.
-    fn insert_volume(&mut self, volume: Volume, root: Root, leaf: u64) {
-        let is_free = |planner: &Planner, name: &str| planner.engine.pool.durable.volumes().named(name).is_none();
-        if is_free(self, &volume.name) {
-            self.engine.pool.durable.volumes_mut().load(volume, root, leaf);
-            return;
+    /// Returns true if a volume can have this place in a family: the pool has families, and its snapshots were born by now.
+    fn admits_family(&self, family: &Family) -> bool {
+        let superblock = self.engine.pool.durable.superblock();
+        *family == Family::default()
+            || superblock.has_families && family.snapshot.is_none_or(|snapshot| snapshot.born <= superblock.epoch)
+    }
+
+    /// Gives a volume of the table, or a snapshot, a name with its number where another one has its name. `None`: it is lost.
+    fn with_own_name(&mut self, volume: Volume, names: &mut BTreeSet<(Option<VolumeId>, String)>) -> Option<Volume> {
+        let of = volume.family.snapshot.map(|snapshot| snapshot.of);
+        if volume.is_unnamed() || names.insert((of, volume.name.clone())) {
+            return Some(volume);
         }
         let (number, taken) = (format!(".{}", volume.id.0), volume.name.clone());
         let name = format!("{}{number}", &taken[..taken.len().min(NAME_BYTES - number.len())]);
-        if volume.keeps.is_some() || !is_free(self, &name) {
-            self.problem(format!("the volume table: a second volume has the name {taken}, it is lost"));
-        } else {
-            self.problem(format!("the volume table: a second volume has the name {taken}, it gets the name {name}"));
-            self.engine.pool.durable.volumes_mut().load(Volume { name, ..volume }, root, leaf);
+        let what = if of.is_some() { "snapshot" } else { "volume" };
+        if volume.keeps.is_some() || !names.insert((of, name.clone())) {
+            self.problem(format!("the volume table: a second {what} has the name {taken}, it is lost"));
+            return None;
         }
+        self.problem(format!("the volume table: a second {what} has the name {taken}, it gets the name {name}"));
+        Some(Volume { name, ..volume })
     }
 
     /// Visits all other trees.
@@ -183,10 +204,7 @@ impl Planner<'_, '_> {
             }
         });
         self.count_points();
-        for at in 0..self.engine.pool.durable.volumes().len() {
-            let volume = &self.engine.pool.durable.volumes()[at];
-            let blocks = if volume.deleted.is_some() { 0 } else { volume.size.div_ceil(geometry.block()) };
-            self.blocks[at] = blocks;
+        for at in self.order.clone() {
             let root = self.engine.pool.durable.volumes().map(at);
             self.survey_map(at, root.pointer, root.height, 0);
             self.touched[at].sort_unstable();
@@ -327,8 +345,11 @@ impl Planner<'_, '_> {
     /// Counts the references of the delta.
     fn count_points(&mut self) {
         let volumes = self.engine.pool.durable.volumes().len();
-        (self.blocks, self.mapped) = (alloc::vec![0; volumes], alloc::vec![0; volumes]);
-        self.touched = alloc::vec![Vec::new(); volumes];
+        let (block, live) = (self.geometry().block(), |volume: &Volume| volume.deleted.is_none());
+        let blocks = |volume: &Volume| if live(volume) { volume.size.div_ceil(block) } else { 0 };
+        self.blocks = self.engine.pool.durable.volumes().iter().map(blocks).collect();
+        self.mapped = alloc::vec![0; volumes];
+        (self.touched, self.losses) = (alloc::vec![Vec::new(); volumes], alloc::vec![Vec::new(); volumes]);
         for number in 0..self.points.len() {
             let (key, entry) = self.points[number];
             let known = self.engine.pool.durable.volumes().find(key.volume());
@@ -363,11 +384,18 @@ impl Planner<'_, '_> {
             self.touched[at].push(leaves);
             return self.guard(pointer, level);
         }
+        if !pointer.has_page() {
+            if !self.is_inherited(at, pointer, level, index) {
+                self.inherits_nothing(at, first, end);
+                self.touched[at].push(leaves);
+            }
+            return;
+        }
         let page = match self.visit(Region::Metadata, pointer, true) {
             Ok(page) => page,
             Err(why) => {
                 let last = end.min(self.blocks[at]) - 1;
-                self.problem(format!("volume {}: {why}: blocks {first} to {last}", self.volume(at).name));
+                self.problem(format!("{}: {why}: blocks {first} to {last}", self.what(at)));
                 return self.touched[at].push(leaves);
             }
         };
@@ -389,14 +417,27 @@ impl Planner<'_, '_> {
             match entry.slot() {
                 Some(slot) if slot.0 < geometry.slots() && lba < self.blocks[at] => self.refer(at, key, entry, slot),
                 None if entry.is_valid() && (entry == Entry::UNMAPPED || lba < self.blocks[at]) => {}
+                None if lba < self.blocks[at] && self.is_block_inherited(at, entry, lba) => {}
+                None if entry.inherited_from().is_some() => {
+                    self.inherits_nothing(at, lba, lba + 1);
+                    is_touched = true;
+                }
                 _ => {
-                    self.problem(format!("volume {}: the entry of block {lba} makes no sense", self.volume(at).name));
+                    self.problem(format!("{}: the entry of block {lba} makes no sense", self.what(at)));
                     is_touched = true;
                 }
             }
         }
         if is_touched {
             self.touched[at].push(leaves);
+        }
+    }
+
+    /// Reports blocks that a map claims to have from an ancestor that has nothing there. Where its parent is lost, that has been reported.
+    fn inherits_nothing(&mut self, at: usize, first: u64, end: u64) {
+        if !self.orphans.contains(&self.volume(at).id) {
+            let (what, last) = (self.what(at), end.min(self.blocks[at]).max(first + 1) - 1);
+            self.problem(format!("{what}: no ancestor has blocks {first} to {last}, which it should have from one"));
         }
     }
 

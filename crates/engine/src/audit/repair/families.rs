@@ -1,0 +1,370 @@
+//! Families of maps in a repair (RFC 0020): makes those that an opening admits, follows FROM to the ancestor that has the page or block, and lists what readers
+//! lose with an ancestor's pages.
+//!
+//! A map whose parent is lost has none from then on: what it had from there is lost. FROM stays where the ancestor has a page, a mapped block, or a loss.
+//! Ancestors are surveyed and rewritten before their descendants, so a look at an ancestor shows its map as it will be.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::Planner;
+use crate::api::VolumeId;
+use crate::format::bytes::{put_u64, u64_at};
+use crate::format::entry::{Entry, Key};
+use crate::format::superblock::{Pointer, Root};
+use crate::format::volume::{Family, Snapshot, Volume};
+use crate::metadata::page_cache::{PageKey, Region};
+use crate::pool::volumes::table::inherited_root;
+
+/// Volume of the table on disk, with the root of its map and its leaf of the table.
+pub(super) type FoundVolume = (Volume, Root, u64);
+
+/// What FROM in place of a page leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Page of the ancestor that was born at this epoch.
+    Page { pointer: Pointer, born: u64 },
+    /// A loss of the ancestor that was born at this epoch.
+    Lost { born: u64 },
+}
+
+/// Returns the number of a snapshot's volume and its epoch, if the volume is one.
+fn snapshot_of(volume: &Volume) -> Option<(VolumeId, u64)> {
+    volume.family.snapshot.map(|Snapshot { of, born, .. }| (of, born))
+}
+
+impl Planner<'_, '_> {
+    // ---- the volume table ----
+
+    /// Makes families that an opening admits of the volumes of the table.
+    pub(super) fn mend_families(&mut self, found: &mut Vec<FoundVolume>) {
+        self.replace_lost_volumes(found);
+        let born: BTreeMap<VolumeId, u64> =
+            found.iter().map(|(volume, ..)| (volume.id, snapshot_of(volume).map_or(0, |(_, born)| born))).collect();
+        for (volume, ..) in found {
+            let Some(parent) = volume.family.parent else { continue };
+            let (own, above) = (born[&volume.id], born.get(&parent).copied().unwrap_or(0));
+            if above == 0 || own > 0 && own <= above {
+                volume.family.parent = None;
+                self.orphans.insert(volume.id);
+            }
+        }
+    }
+
+    /// Puts a new volume in the place of each that is lost and has snapshots: a clone of the newest one. Without a volume, they would have no name.
+    fn replace_lost_volumes(&mut self, found: &mut Vec<FoundVolume>) {
+        let volumes: BTreeSet<VolumeId> =
+            found.iter().filter(|(volume, ..)| !volume.is_snapshot()).map(|(volume, ..)| volume.id).collect();
+        let mut lost: BTreeMap<VolumeId, (u64, usize)> = BTreeMap::new();
+        for (at, (volume, ..)) in found.iter().enumerate() {
+            if let Some((of, born)) = snapshot_of(volume).filter(|(of, _)| !volumes.contains(of))
+                && !volume.is_unnamed()
+            {
+                let newest = lost.entry(of).or_insert((born, at));
+                *newest = (born, at).max(*newest);
+            }
+        }
+        for (of, (born, newest)) in lost {
+            let Some(id) = self.unused_number(found) else {
+                self.problem(format!("the volume table: volume {} is lost, and no number is left for another", of.0));
+                found.iter_mut().for_each(|(volume, ..)| {
+                    if snapshot_of(volume).is_some_and(|(its, _)| its == of) {
+                        volume.name = String::new();
+                    }
+                });
+                continue;
+            };
+            let is_taken =
+                |name: &String| found.iter().any(|(volume, ..)| !volume.is_snapshot() && volume.name == *name);
+            let mut name = format!("volume.{}", of.0);
+            while is_taken(&name) {
+                name = format!("{name}.{}", id.0);
+            }
+            let (origin, root, leaf) = &found[newest];
+            self.problem(format!(
+                "the volume table: volume {} is lost, its snapshots are not: they are those of a new volume {name}, which has the content of \
+                 {name}@{}",
+                of.0, origin.name
+            ));
+            let family = Family { parent: Some(origin.id), snapshot: None };
+            let volume = Volume { id, name, family, logical_blocks_used: 0, ..origin.clone() };
+            let entry = (volume, inherited_root(*root, born), *leaf);
+            for (volume, ..) in found.iter_mut() {
+                if let Some(snapshot) = volume.family.snapshot.as_mut().filter(|snapshot| snapshot.of == of) {
+                    snapshot.of = id;
+                }
+            }
+            found.push(entry);
+        }
+    }
+
+    /// Returns a number that no volume has had; when they have run out, one that none has.
+    fn unused_number(&self, found: &[FoundVolume]) -> Option<VolumeId> {
+        let last = found.iter().map(|(volume, ..)| volume.id.0).max().unwrap_or(0);
+        let next = self.engine.pool.durable.superblock().next_volume.max(last.saturating_add(1));
+        if next < u16::MAX {
+            return Some(VolumeId(next));
+        }
+        let used: BTreeSet<u16> = found.iter().map(|(volume, ..)| volume.id.0).collect();
+        (1..u16::MAX).find(|number| !used.contains(number)).map(VolumeId)
+    }
+
+    /// Links the volumes to families, and lists those that have lost their parent.
+    pub(super) fn link_families(&mut self) {
+        let epoch = self.engine.pool.durable.superblock().epoch;
+        let linked = self.engine.pool.durable.volumes_mut().link(epoch);
+        assert_eq!(linked, Ok(()), "families have been mended");
+        for at in 0..self.engine.pool.durable.volumes().len() {
+            if self.orphans.contains(&self.volume(at).id) {
+                let what = self.what(at);
+                self.problem(format!("{what}: the snapshot that it has blocks from is lost, and these blocks with it"));
+            }
+        }
+        let volumes = self.engine.pool.durable.volumes();
+        let mut order: Vec<usize> = (0..volumes.len()).collect();
+        // Each parent is a snapshot, and older than its children.
+        order.sort_by_key(|&at| snapshot_of(&volumes[at]).map_or(u64::MAX, |(_, born)| born));
+        self.order = order;
+    }
+
+    /// Returns the name of a volume or snapshot in messages.
+    pub(super) fn name_of(&self, at: usize) -> String {
+        let (volume, volumes) = (self.volume(at), self.engine.pool.durable.volumes());
+        let of = snapshot_of(volume).and_then(|(of, _)| volumes.find(of)).map(|at| &volumes[at].name[..]);
+        match (volume.is_snapshot(), volume.is_unnamed()) {
+            (false, _) => volume.name.clone(),
+            (true, false) => format!("{}@{}", of.unwrap_or_default(), volume.name),
+            (true, true) => format!("{}@(deleted)", of.unwrap_or_default()),
+        }
+    }
+
+    /// Returns what a volume or snapshot is called in problems.
+    pub(super) fn what(&self, at: usize) -> String {
+        format!("{} {}", if self.volume(at).is_snapshot() { "snapshot" } else { "volume" }, self.name_of(at))
+    }
+
+    // ---- FROM ----
+
+    /// Returns the index of the ancestor that an epoch leads to, and its epoch of birth.
+    fn ancestor(&self, at: usize, epoch: u64) -> Option<(usize, u64)> {
+        let volumes = self.engine.pool.durable.volumes();
+        let ancestor = volumes.find(volumes.lineage().ancestor_for(self.volume(at).id, epoch)?)?;
+        Some((ancestor, snapshot_of(&volumes[ancestor])?.1))
+    }
+
+    /// Returns a page of a map, also one that the repair has made.
+    pub(super) fn map_page(&mut self, pointer: Pointer, level: u8) -> Option<Rc<[u8]>> {
+        let recent = &self.recent[usize::from(level) % self.recent.len()];
+        if let Some((_, page)) = recent.as_ref().filter(|(location, _)| *location == pointer.location) {
+            return Some(page.clone());
+        }
+        let page: Rc<[u8]> = match self.written.get(&pointer.location) {
+            Some(&at) => self.plan.pages[at].1.as_slice().into(),
+            None => self.known_page(Region::Metadata, pointer)?.into(),
+        };
+        let places = self.recent.len();
+        self.recent[usize::from(level) % places] = Some((pointer.location, page.clone()));
+        Some(page)
+    }
+
+    /// Returns the pointer of a map to a page, or to a subtree that has it.
+    fn own_pointer(&mut self, at: usize, level: u8, index: u64) -> Pointer {
+        let Root { mut pointer, height } = self.engine.pool.durable.volumes().map(at);
+        let bits = self.geometry().fanout().trailing_zeros();
+        let number = |above: u8| index.checked_shr(bits * u32::from(above - level)).unwrap_or(0);
+        if level > height || number(height) != 0 {
+            return Pointer::NONE;
+        }
+        for above in (level..height).rev() {
+            if !pointer.has_page() {
+                break;
+            }
+            let Some(page) = self.map_page(pointer, above + 1) else { return Pointer::LOST };
+            let child = number(above) & (self.geometry().fanout() - 1);
+            pointer = Pointer::read(&page, child as usize * 16);
+        }
+        pointer
+    }
+
+    /// Finds what a pointer FROM in a map leads to; `None` if that is nothing.
+    fn origin(&mut self, mut at: usize, mut epoch: u64, level: u8, index: u64) -> Option<Origin> {
+        loop {
+            let (ancestor, born) = self.ancestor(at, epoch)?;
+            if self.span(level, index).0 >= self.blocks[ancestor] {
+                return None;
+            }
+            let pointer = self.own_pointer(ancestor, level, index);
+            match pointer.inherited_from() {
+                Some(older) => (at, epoch) = (ancestor, older),
+                None if pointer.is_none() => return None,
+                None if pointer.has_page() && !self.is_bad(pointer) => return Some(Origin::Page { pointer, born }),
+                None => return Some(Origin::Lost { born }),
+            }
+        }
+    }
+
+    /// Returns true if a page was found to be unusable.
+    fn is_bad(&self, pointer: Pointer) -> bool {
+        let is_new = self.written.contains_key(&pointer.location);
+        !is_new && self.bad.contains(&PageKey { region: Region::Metadata, location: pointer.location })
+    }
+
+    /// Returns true if a pointer FROM in a map leads to something.
+    pub(super) fn is_inherited(&mut self, at: usize, pointer: Pointer, level: u8, index: u64) -> bool {
+        pointer.inherited_from().is_some_and(|epoch| self.origin(at, epoch, level, index).is_some())
+    }
+
+    /// Returns true if an entry FROM in a map leads to a mapped block, or to a lost one.
+    pub(super) fn is_block_inherited(&mut self, mut at: usize, entry: Entry, lba: u64) -> bool {
+        let per_leaf = self.geometry().map_leaf_entries();
+        let Some(mut epoch) = entry.inherited_from() else { return false };
+        loop {
+            let Some((ancestor, _)) = self.ancestor(at, epoch).filter(|&(at, _)| lba < self.blocks[at]) else {
+                return false;
+            };
+            if let Some(entry) = self.engine.pool.durable.delta().get(Key::new(self.volume(ancestor).id, lba)) {
+                return !entry.is_hole();
+            }
+            let pointer = self.own_pointer(ancestor, 0, lba / per_leaf);
+            let older = match pointer.inherited_from() {
+                None if pointer.is_none() => return false,
+                None if !pointer.has_page() => return true,
+                None => {
+                    let Some(page) = self.map_page(pointer, 0) else { return true };
+                    let found = Entry(u64_at(&page, (lba % per_leaf) as usize * 8));
+                    match found.inherited_from() {
+                        Some(older) => older,
+                        None => return !found.is_hole(),
+                    }
+                }
+                Some(older) => older,
+            };
+            (at, epoch) = (ancestor, older);
+        }
+    }
+
+    /// Makes the page of a map in the place of a pointer FROM: all that the ancestor has there, or has lost, is FROM the epoch of its birth. `None` if the pointer
+    /// leads to nothing.
+    pub(super) fn inherited_page(&mut self, at: usize, pointer: Pointer, level: u8, index: u64) -> Option<Vec<u8>> {
+        let origin = self.origin(at, pointer.inherited_from()?, level, index)?;
+        let mut page = alloc::vec![0; self.geometry().block_size as usize];
+        let (source, born) = match origin {
+            Origin::Page { pointer, born } => (self.map_page(pointer, level), born),
+            Origin::Lost { born } => (None, born),
+        };
+        if let Some(source) = &source {
+            page.copy_from_slice(source);
+        }
+        if level == 0 {
+            for at in (0..page.len()).step_by(8) {
+                let entry = Entry(u64_at(&page, at));
+                if source.is_none() || !entry.is_hole() && entry.inherited_from().is_none() {
+                    put_u64(&mut page, at, Entry::inherited(born).0);
+                }
+            }
+        } else {
+            for at in (0..page.len()).step_by(16) {
+                let pointer = Pointer::read(&page, at);
+                if source.is_none() || !pointer.is_none() && pointer.inherited_from().is_none() {
+                    Pointer::inherited(born).write(&mut page, at);
+                }
+            }
+        }
+        Some(page)
+    }
+
+    // ---- losses ----
+
+    /// Lists the lost blocks of all volumes, with those that they have from ancestors.
+    pub(super) fn list_losses(&mut self) {
+        for at in self.order.clone() {
+            let id = self.volume(at).id;
+            let volumes = self.engine.pool.durable.volumes();
+            let ancestors: Vec<usize> =
+                volumes.lineage().ancestors(id).filter_map(|ancestor| volumes.find(ancestor.map)).collect();
+            let mut above: Vec<(u64, u64)> =
+                ancestors.iter().flat_map(|&ancestor| self.losses[ancestor].iter().copied()).collect();
+            unite(&mut above);
+            let Root { pointer, height } = volumes.map(at);
+            let mut lost = Vec::new();
+            for range in above {
+                self.inherited_losses(at, pointer, (height, 0), range, &mut lost);
+            }
+            for (first, end) in lost {
+                self.lose(at, first, end);
+            }
+            unite(&mut self.losses[at]);
+        }
+        for at in 0..self.losses.len() {
+            if self.volume(at).is_unnamed() {
+                // No user sees it. Its readers are listed.
+                continue;
+            }
+            let volume = self.name_of(at);
+            let ranges = self.losses[at].iter();
+            self.plan.lost.extend(ranges.map(|&(first, end)| super::BlockRange {
+                volume: volume.clone(),
+                first,
+                blocks: end - first,
+            }));
+        }
+    }
+
+    /// Collects the blocks of a range that a subtree of a map has from an ancestor that has lost them.
+    fn inherited_losses(
+        &mut self,
+        at: usize,
+        pointer: Pointer,
+        (level, index): (u8, u64),
+        range: (u64, u64),
+        lost: &mut Vec<(u64, u64)>,
+    ) {
+        let (first, end) = self.span(level, index);
+        let (from, to) = (first.max(range.0), end.min(range.1));
+        if pointer.is_none() || pointer.is_lost() || from >= to {
+            return;
+        }
+        if let Some(epoch) = pointer.inherited_from() {
+            return self.losses_of_ancestor(at, epoch, (from, to), lost);
+        }
+        let Some(page) = self.map_page(pointer, level) else { return };
+        if level > 0 {
+            let fanout = self.geometry().fanout();
+            for child in 0..fanout {
+                let below = (level - 1, index.saturating_mul(fanout) + child);
+                self.inherited_losses(at, Pointer::read(&page, child as usize * 16), below, range, lost);
+            }
+            return;
+        }
+        for lba in from..to {
+            let entry = Entry(u64_at(&page, (lba - first) as usize * 8));
+            if let Some(epoch) = entry.inherited_from() {
+                self.losses_of_ancestor(at, epoch, (lba, lba + 1), lost);
+            }
+        }
+    }
+
+    /// Collects the blocks of a range that the ancestor which an epoch leads to has lost.
+    fn losses_of_ancestor(&self, at: usize, epoch: u64, (from, to): (u64, u64), lost: &mut Vec<(u64, u64)>) {
+        let Some((ancestor, _)) = self.ancestor(at, epoch) else { return };
+        let losses = &self.losses[ancestor];
+        let first = losses.partition_point(|&(_, end)| end <= from);
+        let here = losses[first..].iter().take_while(|&&(its_first, _)| its_first < to);
+        lost.extend(here.map(|&(its_first, end)| (its_first.max(from), end.min(to))));
+    }
+}
+
+/// Sorts ranges and unites those that touch.
+fn unite(ranges: &mut Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let touches = next.0 <= last.1;
+        if touches {
+            last.1 = last.1.max(next.1);
+        }
+        touches
+    });
+}
