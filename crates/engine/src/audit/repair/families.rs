@@ -56,8 +56,8 @@ impl Planner<'_, '_> {
 
     /// Puts a new volume in the place of each that is lost and has snapshots: a clone of the newest one. Without a volume, they would have no name.
     fn replace_lost_volumes(&mut self, found: &mut Vec<FoundVolume>) {
-        let volumes: BTreeSet<VolumeId> =
-            found.iter().filter(|(volume, ..)| !volume.is_snapshot()).map(|(volume, ..)| volume.id).collect();
+        let is_volume = |volume: &&FoundVolume| !volume.0.is_snapshot() && volume.0.keeps.is_none();
+        let volumes: BTreeSet<VolumeId> = found.iter().filter(is_volume).map(|(volume, ..)| volume.id).collect();
         let mut lost: BTreeMap<VolumeId, (u64, usize)> = BTreeMap::new();
         for (at, (volume, ..)) in found.iter().enumerate() {
             if let Some((of, born)) = snapshot_of(volume).filter(|(of, _)| !volumes.contains(of))

@@ -539,7 +539,8 @@ impl VolumeTable {
             if snapshot.born > epoch {
                 return Err(LineageError::Epoch(volume.id));
             }
-            let is_of_volume = self.find(snapshot.of).is_some_and(|at| !self.volumes[at].is_snapshot());
+            let is_volume = |of: &Volume| !of.is_snapshot() && of.keeps.is_none();
+            let is_of_volume = self.find(snapshot.of).is_some_and(|at| is_volume(&self.volumes[at]));
             if !is_of_volume && !volume.is_unnamed() {
                 return Err(LineageError::NoVolume(volume.id));
             }
