@@ -202,11 +202,11 @@ impl Engine {
         points.sort_unstable_by_key(|&(key, _)| key);
         for (key, entry) in points {
             if let (true, Some(at)) = (entry.is_lost(), self.pool.volume_index(key.volume())) {
-                visit(&self.pool.durable.volumes()[at].name, key.lba(), 1, Flaw::Lost);
+                visit(&self.full_name(&self.pool.durable.volumes()[at]), key.lba(), 1, Flaw::Lost);
             }
             let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.pool.slot_offset(slot)));
             if let (true, Some(at)) = (is_in_slot, self.pool.volume_index(key.volume())) {
-                visit(&self.pool.durable.volumes()[at].name, key.lba(), 1, Flaw::InSlot);
+                visit(&self.full_name(&self.pool.durable.volumes()[at]), key.lba(), 1, Flaw::InSlot);
             }
         }
     }
