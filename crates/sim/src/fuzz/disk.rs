@@ -8,7 +8,7 @@ use engine::encode::checksum;
 use engine::superblock::{MAGIC, SUPERBLOCK_SIZE};
 use engine::{
     Command, Engine, Geometry, HIDDEN_NAMES, Limits, Medium, OpenError, Parameters, Superblock, SuperblockError,
-    VolumeId, plan_repair,
+    Volume, VolumeId, plan_repair,
 };
 
 use super::bytes::Bytes;
@@ -56,7 +56,12 @@ struct Base {
 fn base(kind: Kind) -> &'static Base {
     static CLOSED: OnceLock<Base> = OnceLock::new();
     static CRASHED: OnceLock<Base> = OnceLock::new();
-    let cell = if kind == Kind::Closed { &CLOSED } else { &CRASHED };
+    static FAMILY: OnceLock<Base> = OnceLock::new();
+    let cell = match kind {
+        Kind::Closed => &CLOSED,
+        Kind::Crashed => &CRASHED,
+        Kind::Family => &FAMILY,
+    };
     cell.get_or_init(|| {
         let image = pool::make(kind);
         let places = pool::structures(&image).into_iter().collect();
@@ -65,7 +70,11 @@ fn base(kind: Kind) -> &'static Base {
 }
 
 fn kind(choice: u8) -> Kind {
-    if choice & 1 == 0 { Kind::Closed } else { Kind::Crashed }
+    match choice & 9 {
+        0 => Kind::Closed,
+        1 => Kind::Crashed,
+        _ => Kind::Family,
+    }
 }
 
 /// Opens a store, reads all of it, and performs the operations of a server on it.
@@ -108,9 +117,11 @@ fn audit(driver: &Driver) {
         slots.insert(offset);
     });
     driver.engine.flawed_blocks(&mut read, &slots, &mut |name, first, blocks, _| {
-        // Second copies and replicas are blocks of volumes that no client sees.
-        let size = driver.engine.volumes().find(|volume| volume.name == name).map(|volume| volume.size);
-        assert!(size.is_some() || HIDDEN_NAMES.contains(&name), "{name}: flaws are those of volumes");
+        // Second copies and replicas are blocks of volumes that no client sees. So are those of deleted snapshots.
+        let is_named = |volume: &&Volume| driver.engine.full_name(volume) == name;
+        let size = driver.engine.volumes().find(is_named).map(|volume| volume.size);
+        let is_hidden = HIDDEN_NAMES.contains(&name) || name.is_empty() || name.ends_with('@');
+        assert!(size.is_some() || is_hidden, "{name}: flaws are those of volumes");
         let size = size.unwrap_or(u64::MAX);
         assert!(blocks > 0 && first + blocks <= size.div_ceil(BLOCK as u64), "{name}: {first}, {blocks}");
     });
@@ -124,11 +135,20 @@ fn bytes_at(image: &[u8], offset: u64, length: u32) -> Option<Vec<u8>> {
 /// Repairs a store as the program does: opens and audits the result of the plan before anything is written. (A store with right checksums over senseless
 /// contents may be refused.)
 fn repair(image: &[u8]) {
-    let Some(superblock) = probe(image) else { return };
+    if let Some(repaired) = repaired(image)
+        && let Ok(driver) = Driver::open(repaired, LIMITS, Engine::open_to_audit)
+    {
+        audit(&driver);
+    }
+}
+
+/// Returns the store after its repair; `None` if that is refused.
+pub fn repaired(image: &[u8]) -> Option<Vec<u8>> {
+    let superblock = probe(image)?;
     let mut read = |offset, length| bytes_at(image, offset, length);
     let mut content = |offset| Some(describe(&bytes_at(image, offset, BLOCK as u32)?));
     let mut medium = Medium { read: &mut read, content: &mut content };
-    let Ok(plan) = plan_repair(superblock.parameters, LIMITS, false, &mut medium) else { return };
+    let plan = plan_repair(superblock.parameters, LIMITS, false, &mut medium).ok()?;
     let mut repaired = image.to_vec();
     let mut put = |offset: u64, bytes: &[u8]| repaired[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     plan.superblocks.iter().for_each(|(offset, page)| put(*offset, page));
@@ -136,9 +156,7 @@ fn repair(image: &[u8]) {
     plan.pages.iter().for_each(|(offset, page)| put(*offset, page));
     let (newest, places) = plan.superblock(true);
     places.into_iter().for_each(|place| put(place, &newest));
-    if let Ok(driver) = Driver::open(repaired, LIMITS, Engine::open_to_audit) {
-        audit(&driver);
-    }
+    Some(repaired)
 }
 
 fn read(driver: &mut Driver, volume: VolumeId, size: u64) {
@@ -182,7 +200,15 @@ fn write(driver: &mut Driver, volumes: &[(VolumeId, u64)]) {
     driver.control(Command::CreateVolume { name: "made", size: 20 * block, policy: None });
     driver.control(Command::Settle);
     if let Some(&(volume, _)) = volumes.first() {
+        driver.control(Command::CreateSnapshots { volumes: &[volume], name: "made", seconds: 0 });
         driver.control(Command::ResizeVolume { volume, size: 5 * block });
+        let snapshots: Vec<VolumeId> = driver.engine.snapshots_of(volume).map(|snapshot| snapshot.id).collect();
+        if let Some(&snapshot) = snapshots.first() {
+            driver.control(Command::CloneSnapshot { snapshot, name: "cloned" });
+        }
+        for volume in snapshots {
+            driver.control(Command::DeleteVolume { volume });
+        }
         driver.control(Command::DeleteVolume { volume });
     }
     driver.control(Command::Settle);

@@ -72,18 +72,18 @@ pub enum Kind {
     Closed,
     /// Crashed: with records in the journal.
     Crashed,
+    /// Crashed, with snapshots and a clone: volumes 1, 2 and 6, of which 6 is a clone of snapshot 4; snapshot 3 of volume 1; snapshots 4 and 5 of volume 2.
+    /// Snapshot 4 is deleted, and others inherit from it.
+    Family,
 }
 
 /// Makes a pool with three volumes, one of which is deleted, and with new, shared, zero and discarded blocks in tables
 /// and journal.
 pub fn make(kind: Kind) -> Vec<u8> {
-    let parameters = parameters();
-    let geometry = parameters.geometry;
-    let mut image = vec![0; geometry.total_blocks() as usize * BLOCK];
-    for (offset, bytes) in engine::format(parameters, DeviceKind::Auto).blocks {
-        image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    if kind == Kind::Family {
+        return make_family();
     }
-    let Ok(mut driver) = Driver::open(image, LIMITS, Engine::open) else { panic!("a new pool opens") };
+    let mut driver = new_pool();
     let full = Some(Policy::Full);
     for (name, blocks, policy) in [("a", 40, full), ("b", 3000, Some(Policy::Native)), ("c", 4000, full)] {
         let size = blocks * BLOCK as u64;
@@ -124,6 +124,55 @@ pub fn make(kind: Kind) -> Vec<u8> {
     task(1, 0, 3, Task::Trim);
     task(1, 21, 1, Task::WriteZeroes);
     task(2, 500, 1, Task::Write(&[77; 10]));
+    driver.image
+}
+
+/// Makes an empty pool.
+fn new_pool() -> Driver {
+    let parameters = parameters();
+    let mut image = vec![0; parameters.geometry.total_blocks() as usize * BLOCK];
+    for (offset, bytes) in engine::format(parameters, DeviceKind::Auto).blocks {
+        image[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    }
+    Driver::open(image, LIMITS, Engine::open).unwrap_or_else(|_| panic!("a new pool opens"))
+}
+
+/// Makes the pool of [`Kind::Family`].
+fn make_family() -> Vec<u8> {
+    fn command(driver: &mut Driver, command: Command<'_>) {
+        driver.control(command).expect("answered").expect("done");
+    }
+    fn write(driver: &mut Driver, volume: u16, blocks: &[(u64, u8)]) {
+        for &(lba, content) in blocks {
+            let (offset, length) = (lba * BLOCK as u64, BLOCK as u64);
+            let written = driver.request(VolumeId(volume), offset, length, Task::Write(&[content; 20]));
+            written.expect("answered").expect("served");
+        }
+    }
+    let mut driver = new_pool();
+    for (name, blocks) in [("a", 40), ("b", 3000)] {
+        let (size, policy) = (blocks * BLOCK as u64, Some(Policy::Full));
+        command(&mut driver, Command::CreateVolume { name, size, policy });
+    }
+    write(&mut driver, 1, &[(0, 1), (1, 2), (2, 3), (7, 4)]);
+    write(&mut driver, 2, &[(0, 11), (1, 2), (64, 13), (130, 14), (2100, 15), (2990, 16)]);
+    let both = [VolumeId(1), VolumeId(2)];
+    command(&mut driver, Command::CreateSnapshots { volumes: &both, name: "one", seconds: 1 });
+    write(&mut driver, 2, &[(0, 21), (2100, 22)]);
+    command(&mut driver, Command::CreateSnapshots { volumes: &[VolumeId(2)], name: "two", seconds: 2 });
+    command(&mut driver, Command::CloneSnapshot { snapshot: VolumeId(4), name: "c" });
+    write(&mut driver, 6, &[(1, 31), (130, 32)]);
+    command(&mut driver, Command::DeleteVolume { volume: VolumeId(4) });
+    write(&mut driver, 1, &[(1, 41)]);
+    command(&mut driver, Command::Settle);
+    command(&mut driver, Command::Close);
+    let Ok(mut driver) = Driver::open(driver.image, LIMITS, Engine::open) else { panic!("a closed pool opens") };
+    write(&mut driver, 1, &[(2, 51)]);
+    write(&mut driver, 6, &[(64, 52)]);
+    write(&mut driver, 2, &[(2100, 53)]);
+    let trimmed = driver.request(VolumeId(2), 130 * BLOCK as u64, BLOCK as u64, Task::Trim);
+    trimmed.expect("answered").expect("served");
+    driver.request(VolumeId(1), 0, 0, Task::Flush).expect("answered").expect("flushed");
     driver.image
 }
 
@@ -298,7 +347,7 @@ mod tests {
 
     #[test]
     fn resealing_a_sound_pool_changes_nothing() {
-        for kind in [Kind::Closed, Kind::Crashed] {
+        for kind in [Kind::Closed, Kind::Crashed, Kind::Family] {
             let image = make(kind);
             let mut resealed = image.clone();
             reseal(&mut resealed);

@@ -105,6 +105,11 @@ fn decoders() -> Vec<Vec<u8>> {
     for number in (0..80).step_by(5) {
         seeds.push([&[number % 2, number % 4, number, 16, 0][..], &[number; 24]].concat());
     }
+    // Entries of the volume table of a family: parent, volume and epoch.
+    for number in (8..48).step_by(4) {
+        seeds
+            .push([&[8, number % 4, number, 128 + number % 3 * 4, 0][..], &[number % 8, 0, 0, 0, 1, 0, 0, 0]].concat());
+    }
     // The fields of a superblock: two bytes of offset.
     for (at, field) in [(88_u16, 4096_u32), (100, 16), (108, 2), (192, 20), (196, 3)] {
         seeds.push([&at.to_le_bytes()[..], &field.to_le_bytes()].concat());
@@ -135,6 +140,14 @@ fn journal() -> Vec<Vec<u8>> {
             seeds.push([&[marks & 1, how][..], &records].concat());
         }
     }
+    for how in [0, 1, 3] {
+        let snapshot =
+            |kind, lba, value| [vec![1, 1], entry(kind, 3, lba, value), vec![1, 1], entry(kind, 5, lba, value)];
+        let changes = [snapshot(3, 0, 1), snapshot(1, 1, 70), snapshot(4, 2, 0), snapshot(5, 0, 9), snapshot(6, 0, 0)];
+        let deleted = [vec![1, 1], entry(6, 6, 0, 0), vec![1, 1], entry(6, 1, 0, 0)].concat();
+        seeds.push([vec![8, how], deleted.clone(), changes[4].concat()].concat());
+        changes.iter().for_each(|changes| seeds.push([vec![8, how], changes.concat(), deleted.clone()].concat()));
+    }
     seeds.push([&[3, 0, 0, 0][..], b"OFJ1", &[1, 0, 0, 0, 9], &[0; BLOCK / 8]].concat());
     seeds.push([&[5, 3, 2, 0][..], &entry(5, 1, 0, 9)].concat());
     seeds
@@ -152,6 +165,7 @@ fn image() -> Vec<Vec<u8>> {
         ];
         let bytes = &bytes[..1 + usize::from(number) % 3];
         seeds.push([&[number & 3, number / 4][..], &bytes.concat()].concat());
+        seeds.push([&[8, number / 4][..], &bytes.concat()].concat());
     }
     seeds
 }

@@ -3,7 +3,7 @@
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::TreeId;
 use engine::{Engine, Error, Limits, OpenError, VolumeId};
-use sim::fuzz::disk::{Fate, Use, survive};
+use sim::fuzz::disk::{Fate, Use, repaired, survive};
 use sim::fuzz::driver::{Driver, Task, probe};
 use sim::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
 
@@ -300,6 +300,190 @@ fn what_a_map_has_from_an_ancestor_is_refused_while_no_map_has_one() {
         reseal(&mut image);
         for how in 0..4 {
             survive(image.clone(), Use(how));
+        }
+    }
+}
+
+/// Bytes of the fields of a family in an entry of the volume table.
+const PARENT: std::ops::Range<usize> = 128..132;
+const OF: std::ops::Range<usize> = 132..136;
+const BORN: std::ops::Range<usize> = 136..144;
+
+/// Changes the entry of a volume in the table of a pool with a family.
+fn change_entry(image: &mut [u8], number: u16, change: impl Fn(&mut [u8])) {
+    let size = VOLUME_BYTES as usize;
+    let entries: Vec<usize> = leaves(image, TreeId::Volumes).iter().flat_map(|&leaf| [leaf, leaf + size]).collect();
+    let at = entries.into_iter().find(|&at| image[at..at + 2] == number.to_le_bytes()).expect("a volume of the pool");
+    change(&mut image[at..at + size]);
+}
+
+fn put(place: std::ops::Range<usize>, value: u64) -> impl Fn(&mut [u8]) {
+    move |entry| entry[place.clone()].copy_from_slice(&value.to_le_bytes()[..place.len()])
+}
+
+/// Repairs a pool. The result opens, and its audit is clean.
+fn assert_repaired(image: &[u8], what: &str) -> Driver {
+    let repaired = repaired(image).unwrap_or_else(|| panic!("{what}: a repair is planned"));
+    let mut found = Vec::new();
+    {
+        let driver = Driver::open(repaired.clone(), LIMITS, Engine::open_to_audit);
+        let driver = driver.unwrap_or_else(|error| panic!("{what}: the repaired pool does not open: {error:?}"));
+        let mut read = |offset: u64, length: u32| Some(driver.image[offset as usize..][..length as usize].to_vec());
+        driver.engine.check(&mut read, &mut |problem| found.push(String::from(problem)));
+    }
+    assert!(found.is_empty(), "{what}: {found:?}");
+    for how in 0..4 {
+        assert!(matches!(survive(repaired.clone(), Use(how)), Fate::Served(_)), "{what}");
+    }
+    Driver::open(repaired, LIMITS, Engine::open).unwrap_or_else(|error| panic!("{what}: {error:?}"))
+}
+
+/// Entries of the volume table that make no family: the opening refuses them, and a repair makes a family that it admits.
+#[test]
+fn a_family_that_cannot_be_is_refused_and_repaired() {
+    type Change = Box<dyn Fn(&mut [u8])>;
+    let name = |name: &'static str| -> Change {
+        Box::new(move |entry| {
+            entry[3] = name.len() as u8;
+            entry[48..48 + name.len()].copy_from_slice(name.as_bytes());
+        })
+    };
+    let set = |place: std::ops::Range<usize>, value: u64| -> Change { Box::new(put(place, value)) };
+    let cases: Vec<(&str, Vec<(u16, Change)>)> = vec![
+        ("an unknown parent", vec![(6, set(PARENT, 77))]),
+        ("a parent beyond all numbers", vec![(6, set(PARENT, 1 << 20))]),
+        ("a volume as its own parent", vec![(1, set(PARENT, 1))]),
+        ("a snapshot as its own parent", vec![(5, set(PARENT, 5))]),
+        ("a ring", vec![(4, set(PARENT, 5))]),
+        ("a parent that changes", vec![(6, set(PARENT, 1))]),
+        ("a snapshot that was never born", vec![(5, set(BORN, 0))]),
+        ("a volume that was born", vec![(6, set(BORN, 3))]),
+        ("a snapshot of an impossible epoch", vec![(5, set(BORN, 1 << 60))]),
+        ("a snapshot of a later epoch", vec![(5, set(BORN, 1 << 40))]),
+        ("a snapshot of no volume", vec![(5, set(OF, 77))]),
+        ("a snapshot of a snapshot", vec![(5, set(OF, 3))]),
+        ("a snapshot of number 0", vec![(5, set(OF, 0))]),
+        ("two snapshots of one name", vec![(4, name("two"))]),
+        ("names without volumes", vec![(3, set(OF, 50)), (4, set(OF, 50)), (5, set(OF, 50))]),
+        ("other bytes", vec![(6, set(180..184, 1))]),
+    ];
+    for (what, changes) in cases {
+        let mut image = make(Kind::Family);
+        for (number, change) in changes {
+            change_entry(&mut image, number, change);
+        }
+        reseal(&mut image);
+        for how in 0..4 {
+            let fate = survive(image.clone(), Use(how));
+            assert!(
+                matches!(fate, Fate::Refused(Some(OpenError::DamagedPage { what: "the volume table", .. }))),
+                "{what}: {fate:?}"
+            );
+        }
+        assert_repaired(&image, what);
+    }
+    // Snapshots without a name, and no volume that they are of, are in order.
+    let mut image = make(Kind::Family);
+    change_entry(&mut image, 4, put(OF, 50));
+    change_entry(&mut image, 5, |entry| entry[3] = 0);
+    reseal(&mut image);
+    for how in 0..4 {
+        assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)));
+    }
+    assert_repaired(&image, "nothing");
+    // The superblock says that there is no family.
+    let mut image = make(Kind::Family);
+    for superblock in places(&image, Structure::Superblock) {
+        image[superblock + 16] &= !2;
+    }
+    reseal(&mut image);
+    assert!(matches!(survive(image.clone(), Use(0)), Fate::Refused(Some(OpenError::DamagedPage { .. }))));
+    assert_repaired(&image, "no family");
+}
+
+/// Pointers and entries FROM with epochs that lead nowhere, or to an ancestor that has nothing there: these blocks are damage, for readers and for the audit.
+/// A repair makes them lost.
+#[test]
+fn what_a_map_has_from_nowhere_is_damage() {
+    let is_pointer = |bytes: &[u8]| bytes[..8] == [0xfe, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let sound = make(Kind::Family);
+    let newest = probe(&sound).expect("a pool").epoch;
+    let mut roots = Vec::new();
+    for leaf in leaves(&sound, TreeId::Volumes) {
+        roots.extend([leaf + 24, leaf + VOLUME_BYTES as usize + 24]);
+    }
+    let maps = places(&sound, Structure::Map);
+    let pointers: Vec<usize> = maps.iter().flat_map(|&map| (map..map + BLOCK).step_by(16)).chain(roots).collect();
+    let entries: Vec<usize> = maps.iter().flat_map(|&map| (map..map + BLOCK).step_by(8)).collect();
+    let of_pointers: Vec<usize> = pointers.into_iter().filter(|&at| is_pointer(&sound[at..at + 16])).collect();
+    let in_pointers = |at: usize| of_pointers.iter().any(|&pointer| (pointer..pointer + 16).contains(&at));
+    let entry = |at: usize| u64::from_le_bytes(sound[at..at + 8].try_into().expect("eight bytes"));
+    let of_entries: Vec<usize> =
+        entries.into_iter().filter(|&at| entry(at) & 15 == 5 && entry(at) >> 4 < newest && !in_pointers(at)).collect();
+    assert!(of_pointers.len() > 4 && !of_entries.is_empty(), "{of_pointers:?} {of_entries:?}");
+    let mut noticed = 0;
+    for epoch in [0, 1, 2, newest, newest + 9, 1 << 59, 1 << 60, u64::MAX] {
+        for at in of_pointers.iter().map(|&at| at + 8).chain(of_entries.iter().copied()) {
+            let mut image = sound.clone();
+            let bytes = if of_entries.contains(&at) { 5 | epoch << 4 } else { epoch };
+            image[at..at + 8].copy_from_slice(&bytes.to_le_bytes());
+            reseal(&mut image);
+            for how in 0..4 {
+                assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)), "{epoch}");
+            }
+            let mut problems = 0;
+            let driver = Driver::open(image.clone(), LIMITS, Engine::open_to_audit).expect("it opens");
+            let mut read = |offset: u64, length: u32| Some(image[offset as usize..][..length as usize].to_vec());
+            driver.engine.check(&mut read, &mut |_| problems += 1);
+            // An earlier epoch can be that of an ancestor which has something there.
+            // A record may have another block in an entry's place.
+            let may_lead =
+                if of_entries.contains(&at) { ![0, 1 << 60].contains(&epoch) } else { (1..newest).contains(&epoch) };
+            assert!(problems > 0 || may_lead, "{epoch} at {at}: nothing is reported");
+            noticed += u32::from(problems > 0);
+            assert_repaired(&image, &format!("{epoch} at {at}"));
+        }
+    }
+    assert!(noticed > 20, "{noticed}");
+}
+
+/// Ancestors without the pages that others have from them: a root of a snapshot became nothing, and FROM stands where there never was anything.
+#[test]
+fn an_ancestor_that_has_nothing_there_is_damage() {
+    let from = |image: &[u8], number: u16| -> u64 {
+        let mut image = image.to_vec();
+        let born = std::cell::Cell::new(0);
+        change_entry(&mut image, number, |entry| born.set(u64::from_le_bytes(entry[BORN].try_into().expect("eight"))));
+        born.get()
+    };
+    for number in [3, 4, 5] {
+        let mut image = make(Kind::Family);
+        change_entry(&mut image, number, |entry| entry[24..40].fill(0));
+        reseal(&mut image);
+        for how in 0..4 {
+            assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)), "{number}");
+        }
+        assert_repaired(&image, &format!("no map of {number}"));
+    }
+    let sound = make(Kind::Family);
+    let born = [3, 4, 5].map(|number| from(&sound, number));
+    for page in places(&sound, Structure::Map) {
+        for born in born {
+            for (size, step) in [(16, 48), (8, 56)] {
+                let mut image = sound.clone();
+                for at in (page..page + BLOCK - size).step_by(step) {
+                    if image[at..at + size].iter().all(|&byte| byte == 0) {
+                        let pointer = [&0xffff_fffe_u64.to_le_bytes()[..], &born.to_le_bytes()].concat();
+                        let entry = (5 | born << 4).to_le_bytes();
+                        image[at..at + size].copy_from_slice(if size == 16 { &pointer } else { &entry });
+                    }
+                }
+                reseal(&mut image);
+                for how in 0..4 {
+                    assert!(matches!(survive(image.clone(), Use(how)), Fate::Served(_)), "{page} {born}");
+                }
+                assert_repaired(&image, &format!("page {page}, born {born}, {size} bytes"));
+            }
         }
     }
 }
