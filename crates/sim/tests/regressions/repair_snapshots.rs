@@ -263,3 +263,56 @@ fn a_volume_and_its_snapshots_that_are_deleted_before_a_crash_leave_a_pool_that_
     bench.audit();
     assert_eq!(bench.world.engine.status().data_blocks_used, 0);
 }
+
+/// The scrub took what a map has from an ancestor for damaged pages. It finds damage to each page of each map, also of deleted snapshots that others need, and
+/// nothing else.
+#[test]
+fn a_scrub_reads_the_pages_of_all_maps_and_passes_over_what_they_inherit() {
+    let pool = pool();
+    let mut bench = Bench::on_disk(pool.config.clone(), pool.disk.clone(), "the pool");
+    let first = bench.world.engine.volume_named("disk@first").expect("it is there").id;
+    bench.command(Command::DeleteVolume { volume: first });
+    bench.settle();
+    assert_eq!(bench.scrub().found, 0);
+    bench.reopen();
+    let disk = bench.world.disk.clone();
+    let (mut of_deleted, mut all) = (0, 0);
+    let geometry = pool.config.parameters.geometry;
+    for block in geometry.metadata_start()..geometry.data_start() {
+        let mut disk = disk.clone();
+        disk.put(block, bent(disk.read(block), geometry.block_size));
+        let problems = repair::plan(&disk, &pool.config, false).unwrap().problems;
+        let is_page = |problem: &&String| problem.contains("fails its checksum");
+        let is_of = |what: &str| problems.iter().filter(is_page).any(|problem| problem.starts_with(what));
+        if is_of("volume ") || is_of("snapshot ") {
+            let mut bench = Bench::on_disk(pool.config.clone(), disk, "one page is damaged");
+            assert_eq!(bench.scrub().found, 1, "{problems:?}");
+            all += 1;
+            of_deleted += u32::from(is_of("snapshot disk@(deleted)"));
+        }
+    }
+    assert!(of_deleted > 4 && all > of_deleted + 8, "{of_deleted} of {all}");
+}
+
+/// Checks that the census counts volumes and not their snapshots, by their own blocks.
+#[test]
+fn a_census_counts_the_own_blocks_of_volumes() {
+    let mut bench = Bench::new(Config::small(1), BLOCKS);
+    let disk = bench.volume;
+    for (number, &block) in PLACES.iter().enumerate() {
+        bench.write(block, &[50 + number as u32]);
+    }
+    let first = bench.snapshot("first");
+    let clone = bench.clone_of(first, "clone");
+    bench.volume = clone;
+    bench.write(2050, &[50, 999]);
+    bench.settle();
+    while bench.world.engine.census_is_due() {
+        bench.pass(crate::bench::SECOND);
+    }
+    let shared = |volume| bench.world.engine.shared_of(bench.world.engine.volume(volume).unwrap());
+    let of_clone = shared(clone).expect("it was counted");
+    assert_eq!((of_clone.ppm, of_clone.error_ppm), (500_000, 0));
+    assert_eq!(shared(disk).map(|shared| (shared.ppm, shared.error_ppm)), Some((0, 0)));
+    assert_eq!(shared(first), None);
+}

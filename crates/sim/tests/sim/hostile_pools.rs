@@ -3,7 +3,7 @@
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::TreeId;
 use engine::{Engine, Error, Limits, OpenError, VolumeId};
-use sim::fuzz::disk::{Fate, Use, repaired, survive};
+use sim::fuzz::disk::{Fate, Use, journal, repaired, survive};
 use sim::fuzz::driver::{Driver, Task, probe};
 use sim::fuzz::pool::{BLOCK, Kind, LIMITS, Structure, make, reseal, structures};
 
@@ -484,6 +484,24 @@ fn an_ancestor_that_has_nothing_there_is_damage() {
                 }
                 assert_repaired(&image, &format!("page {page}, born {born}, {size} bytes"));
             }
+        }
+    }
+}
+
+/// One record deletes a whole family, children with larger numbers than their parents first: the checkpoint removed a parent before its child. A record that
+/// deletes what others inherit from, or changes the content of a snapshot, makes no sense.
+#[test]
+fn a_journal_deletes_children_before_their_parents_and_leaves_snapshots_alone() {
+    let record =
+        |how: u8, entries: &[[u8; 6]]| journal(&[&[8, how, entries.len() as u8, 1][..], &entries.concat()].concat());
+    let delete = |volume: u8| [6, volume, 0, 0, 0, 0];
+    for how in 0..4 {
+        let fate = record(how, &[6, 2, 5, 4, 1, 3].map(delete));
+        assert!(matches!(fate, Fate::Served(1..)), "{fate:?}");
+        let refused = [delete(4), delete(5), delete(3), [7, 5, 0, 0, 9, 0], [5, 3, 0, 0, 9, 0], [4, 3, 1, 0, 0, 0]];
+        for entry in refused {
+            let fate = record(how, &[entry]);
+            assert!(matches!(fate, Fate::Refused(Some(OpenError::DamagedJournal { .. }))), "{entry:?}: {fate:?}");
         }
     }
 }
