@@ -642,7 +642,7 @@ impl Job for Census {
     }
 }
 
-/// Returns true if the census counts a volume: visible ones, without snapshots and those that keep copies. What a volume inherits is not counted.
+/// Returns true if the census counts a volume: visible ones, without snapshots and hidden volumes. It counts a volume's own blocks, no inherited ones.
 fn is_counted(pool: &Pool, volume: &Volume) -> bool {
     pool.users_see(volume) && !volume.is_snapshot()
 }

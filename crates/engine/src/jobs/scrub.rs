@@ -13,8 +13,7 @@
 //! Pages and superblocks are read only between two checkpoints, since checkpoints move the trees. Slots that are being read are not returned to the
 //! allocator. No checkpoint begins while a page or a superblock is rewritten in place.
 //!
-//! Snapshots are scrubbed as volumes are, also those that are deleted and still needed. What a map has from an ancestor is passed over: its pages are the
-//! ancestor's.
+//! Snapshots are scrubbed as volumes are, also those that are deleted and still needed. Inherited subtrees have no pages of their own: they are passed over.
 //!
 //! Each superblock stores the position of the scrub: after a restart it continues there, or a little before.
 

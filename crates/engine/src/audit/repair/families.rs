@@ -1,7 +1,7 @@
-//! Families of maps in a repair (RFC 0020): makes those that an opening admits, follows FROM to the ancestor that has the page or block, and lists what readers
-//! lose with an ancestor's pages.
+//! Families of maps in a repair (RFC 0020): makes those that an opening admits, follows FROM to the ancestor that has the page or block, and lists the losses of
+//! readers where an ancestor has lost pages or blocks.
 //!
-//! A map whose parent is lost has none from then on: what it had from there is lost. FROM stays where the ancestor has a page, a mapped block, or a loss.
+//! A map whose parent is lost has none from then on, and all that it inherited is lost. FROM stays where the ancestor has a page, a mapped block, or a loss.
 //! Ancestors are surveyed and rewritten before their descendants, so a look at an ancestor shows its map as it will be.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::pool::volumes::table::inherited_root;
 /// Volume of the table on disk, with the root of its map and its leaf of the table.
 pub(super) type FoundVolume = (Volume, Root, u64);
 
-/// What FROM in place of a page leads to.
+/// Page of an ancestor that a pointer FROM names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// Page of the ancestor that was born at this epoch.
@@ -141,14 +141,14 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Returns what a volume or snapshot is called in problems.
+    /// Returns kind and name of a volume or snapshot, for problems.
     pub(super) fn what(&self, at: usize) -> String {
         format!("{} {}", if self.volume(at).is_snapshot() { "snapshot" } else { "volume" }, self.name_of(at))
     }
 
     // ---- FROM ----
 
-    /// Returns the index of the ancestor that an epoch leads to, and its epoch of birth.
+    /// Returns the index of the ancestor that FROM an epoch names, and its epoch of birth.
     fn ancestor(&self, at: usize, epoch: u64) -> Option<(usize, u64)> {
         let volumes = self.engine.pool.durable.volumes();
         let ancestor = volumes.find(volumes.lineage().ancestor_for(self.volume(at).id, epoch)?)?;
@@ -189,7 +189,7 @@ impl Planner<'_, '_> {
         pointer
     }
 
-    /// Finds what a pointer FROM in a map leads to; `None` if that is nothing.
+    /// Finds the page that a pointer FROM in a map names; `None` if no ancestor has one.
     fn origin(&mut self, mut at: usize, mut epoch: u64, level: u8, index: u64) -> Option<Origin> {
         loop {
             let (ancestor, born) = self.ancestor(at, epoch)?;
@@ -212,12 +212,12 @@ impl Planner<'_, '_> {
         !is_new && self.bad.contains(&PageKey { region: Region::Metadata, location: pointer.location })
     }
 
-    /// Returns true if a pointer FROM in a map leads to something.
+    /// Returns true if an ancestor has the page that a pointer FROM in a map names, or has lost it.
     pub(super) fn is_inherited(&mut self, at: usize, pointer: Pointer, level: u8, index: u64) -> bool {
         pointer.inherited_from().is_some_and(|epoch| self.origin(at, epoch, level, index).is_some())
     }
 
-    /// Returns true if an entry FROM in a map leads to a mapped block, or to a lost one.
+    /// Returns true if an ancestor has the block that an entry FROM in a map names, or has lost it.
     pub(super) fn is_block_inherited(&mut self, mut at: usize, entry: Entry, lba: u64) -> bool {
         let per_leaf = self.geometry().map_leaf_entries();
         let Some(mut epoch) = entry.inherited_from() else { return false };
@@ -246,8 +246,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Makes the page of a map in the place of a pointer FROM: all that the ancestor has there, or has lost, is FROM the epoch of its birth. `None` if the pointer
-    /// leads to nothing.
+    /// Makes the page of a map in the place of a pointer FROM: all that the ancestor has there, or has lost, is FROM the epoch of its birth. `None` if no
+    /// ancestor has it.
     pub(super) fn inherited_page(&mut self, at: usize, pointer: Pointer, level: u8, index: u64) -> Option<Vec<u8>> {
         let origin = self.origin(at, pointer.inherited_from()?, level, index)?;
         let mut page = alloc::vec![0; self.geometry().block_size as usize];
@@ -347,7 +347,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Collects the blocks of a range that the ancestor which an epoch leads to has lost.
+    /// Collects the blocks of a range that the ancestor has lost which FROM an epoch names.
     fn losses_of_ancestor(&self, at: usize, epoch: u64, (from, to): (u64, u64), lost: &mut Vec<(u64, u64)>) {
         let Some((ancestor, _)) = self.ancestor(at, epoch) else { return };
         let losses = &self.losses[ancestor];
