@@ -17,6 +17,7 @@ use crate::format::entry::{Entry, Key};
 use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::{Family, Snapshot, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
+use crate::pool::volumes::FOR_SECOND_COPIES;
 use crate::pool::volumes::table::inherited_root;
 
 /// Volume of the table on disk, with the root of its map and its leaf of the table.
@@ -105,11 +106,11 @@ impl Planner<'_, '_> {
     fn unused_number(&self, found: &[FoundVolume]) -> Option<VolumeId> {
         let last = found.iter().map(|(volume, ..)| volume.id.0).max().unwrap_or(0);
         let next = self.engine.pool.durable.superblock().next_volume.max(last.saturating_add(1));
-        if next < u16::MAX {
+        if next < FOR_SECOND_COPIES {
             return Some(VolumeId(next));
         }
         let used: BTreeSet<u16> = found.iter().map(|(volume, ..)| volume.id.0).collect();
-        (1..u16::MAX).find(|number| !used.contains(number)).map(VolumeId)
+        (1..FOR_SECOND_COPIES).find(|number| !used.contains(number)).map(VolumeId)
     }
 
     /// Links the volumes to families, and lists those that have lost their parent.

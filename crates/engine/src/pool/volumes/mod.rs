@@ -44,7 +44,7 @@ const SPACE_TO_STAY: u64 = 16;
 
 /// Numbers for hidden volumes when numbers have run out. Slots keep the number of the volume that they were first written for, though it is deleted, and count
 /// as copies if a hidden volume has it. So these get no number of a former volume that users saw.
-const FOR_SECOND_COPIES: u16 = u16::MAX - 1;
+pub(crate) const FOR_SECOND_COPIES: u16 = u16::MAX - 1;
 const FOR_REPLICAS: u16 = u16::MAX;
 
 /// Change of volumes that is a journal record.
