@@ -137,6 +137,27 @@ impl Engine {
         snapshots.filter(|volume| self.pool.users_see(volume))
     }
 
+    /// Returns the snapshot that a volume was cloned from: the nearest one of another volume that it inherits from. `None` if it inherits from none, or only
+    /// from deleted ones.
+    pub fn origin_of(&self, volume: &Volume) -> Option<&Volume> {
+        let own = volume.family.snapshot.map_or(volume.id, |snapshot| snapshot.of);
+        let volumes = self.pool.durable.volumes();
+        let ancestors = volumes.lineage().ancestors(volume.id).filter_map(|found| volumes.get(volumes.find(found.map)?));
+        let is_of_another = |found: &&Volume| found.family.snapshot.is_some_and(|snapshot| snapshot.of != own);
+        ancestors.filter(|found| self.pool.users_see(found)).find(is_of_another)
+    }
+
+    /// Returns the number of volumes that were cloned from a snapshot and are not deleted. A clone with snapshots counts once.
+    pub fn clone_count(&self, snapshot: &Volume) -> usize {
+        let Some(own) = snapshot.family.snapshot.map(|snapshot| snapshot.of) else { return 0 };
+        let volumes = self.pool.durable.volumes();
+        let is_clone = |id: &VolumeId| {
+            let child = volumes.find(*id).map(|at| &volumes[at]);
+            child.is_some_and(|child| child.deleted.is_none() && child.family.snapshot.map_or(child.id, |of| of.of) != own)
+        };
+        volumes.lineage().children(snapshot.id).filter(is_clone).count()
+    }
+
     /// Returns the volumes that users have made, without snapshots, whose names follow a name, or all, in the order of names.
     pub fn volumes_after(&self, name: Option<&str>) -> impl Iterator<Item = &Volume> {
         let named = self.pool.durable.volumes().named_after(name);

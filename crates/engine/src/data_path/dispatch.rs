@@ -88,7 +88,7 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind(), Kind::Write | Kind::Clear);
-        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes()[at].properties.read_only()))
+        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes()[at].is_read_only()))
             .then_some(Error::ReadOnly)
     }
 

@@ -17,7 +17,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::api::{ControlError, VolumeId};
+use crate::api::{ControlError, VolumeId, VolumePropertyChange};
 use crate::counters::VolumeWrites;
 use crate::format::entry::Key;
 use crate::format::superblock::Root;
@@ -247,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Enters a clone of a snapshot: a volume that inherits all of it. Returns the number of checkpoints after which it is durable.
+    /// Enters a clone of a snapshot: a writable volume that inherits all of it. Returns the number of checkpoints after which it is durable.
     pub(crate) fn clone_snapshot(&mut self, snapshot: VolumeId, name: &str) -> Result<u64, ControlError> {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
@@ -270,12 +270,15 @@ impl Pool {
             return Err(ControlError::NoSpace);
         }
         let since = self.after_next_checkpoint();
+        // An image is kept read-only, and its clones are made to be written.
+        let writable = VolumePropertyChange { read_only: Some(false), ..VolumePropertyChange::default() };
         let clone = Volume {
             id,
             name: String::from(name),
             family: Family { parent: Some(snapshot), snapshot: None },
             logical_blocks_used: 0,
             since,
+            properties: origin.properties.with(&writable),
             writes: VolumeWrites::default(),
             ..origin
         };
