@@ -79,7 +79,12 @@ class Surroundings(unittest.TestCase):
         yield "volume create", ["volume", "create", pool, f"v{new[0]}", "--size", "1M"]
         yield "volume resize", ["volume", "resize", pool, f"v{new[0]}", "2M"]
         yield "volume delete", ["volume", "delete", pool, f"v{new[0]}", "--yes"]
-        for command in ["volume list", "get", "status", "check", "scrub", "dedup"]:
+        yield "snapshot create", ["snapshot", "create", pool, "default@a"]
+        yield "snapshot create", ["snapshot", "create", pool, "default@b", "--json"]
+        yield "clone", ["clone", pool, "default@a", "clone"]
+        yield "clone", ["clone", pool, "default@a", "clone", "--count", "2", "--json"]
+        yield "snapshot delete", ["snapshot", "delete", pool, "default@a"]
+        for command in ["volume list", "snapshot list", "get", "status", "check", "scrub", "dedup"]:
             yield command, [*command.split(), pool]
             yield command, [*command.split(), pool, "--json"]
         yield "status", ["status", pool, "--prometheus"]

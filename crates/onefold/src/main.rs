@@ -43,7 +43,7 @@ use serde_json::json;
 use commands::cli::{Cli, Command, CreateArgs, GrowArgs, StatusArgs, Target, VolumeCommand};
 use commands::{
     cache, check, confirm, connect, create, dedup, estimate, images, manual, objects, offline, relocate, repair, scrub,
-    serve, top,
+    serve, snapshot, top,
 };
 use io::heap;
 use log::Level;
@@ -159,6 +159,8 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             Ok(show_properties(properties::select(properties::of_pool(&name, &report), key.as_deref()), &report, *json))
         }
         Command::Volume(VolumeCommand::List { target, json }) => list_volumes(target, *json),
+        Command::Snapshot(command) => snapshot::snapshot(command),
+        Command::Clone(arguments) => snapshot::clone(arguments),
         Command::Cache(arguments) => cache::cache(arguments),
         Command::Serve(arguments) => {
             if let Some(problem) = arguments.size.and_then(wrong_size) {

@@ -142,7 +142,8 @@ impl Engine {
     pub fn origin_of(&self, volume: &Volume) -> Option<&Volume> {
         let own = volume.family.snapshot.map_or(volume.id, |snapshot| snapshot.of);
         let volumes = self.pool.durable.volumes();
-        let ancestors = volumes.lineage().ancestors(volume.id).filter_map(|found| volumes.get(volumes.find(found.map)?));
+        let ancestors =
+            volumes.lineage().ancestors(volume.id).filter_map(|found| volumes.get(volumes.find(found.map)?));
         let is_of_another = |found: &&Volume| found.family.snapshot.is_some_and(|snapshot| snapshot.of != own);
         ancestors.filter(|found| self.pool.users_see(found)).find(is_of_another)
     }
@@ -153,7 +154,9 @@ impl Engine {
         let volumes = self.pool.durable.volumes();
         let is_clone = |id: &VolumeId| {
             let child = volumes.find(*id).map(|at| &volumes[at]);
-            child.is_some_and(|child| child.deleted.is_none() && child.family.snapshot.map_or(child.id, |of| of.of) != own)
+            child.is_some_and(|child| {
+                child.deleted.is_none() && child.family.snapshot.map_or(child.id, |of| of.of) != own
+            })
         };
         volumes.lineage().children(snapshot.id).filter(is_clone).count()
     }

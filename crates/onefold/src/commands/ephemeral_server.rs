@@ -10,13 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use crate::commands::cli::Target;
-use crate::commands::error_text::explain_control;
 use crate::commands::offline;
 use crate::commands::serve::{catch_signals, explain_opening, open_to_read};
 use crate::flash::device::{self, Given};
 use crate::frontend::nbd::listen::{Address, Listener, Purpose as Socket};
 use crate::memory::{self, Source};
-use crate::operators::command::{self, Wanted};
+use crate::operators::command;
 use crate::operators::control::{self, Message, Request, Sending};
 use crate::operators::selection::Selection;
 use crate::operators::service::Manager;
@@ -270,13 +269,8 @@ fn serve(mut reactor: Reactor, volume: &Selection) -> anyhow::Result<Report> {
 
 /// Carries out a request on the pool that we have.
 fn ask(reactor: &mut Reactor, request: &Request) -> anyhow::Result<()> {
-    match command::wanted(request, reactor.engine(), |_| 0).map_err(anyhow::Error::msg)? {
-        Wanted::Command(command, _) => {
-            reactor.prepare(&command)?;
-            reactor.command(command)?.map_err(|error| anyhow::anyhow!(explain_control(error)))
-        }
-        Wanted::Figures | Wanted::Detach | Wanted::Stop => Ok(()),
-    }
+    let wanted = command::wanted(request, reactor.engine(), |_| 0).map_err(anyhow::Error::msg)?;
+    reactor.carry_out(&wanted)?.map_err(anyhow::Error::msg)
 }
 
 #[cfg(test)]

@@ -38,14 +38,30 @@ pub fn explain_open(error: OpenError) -> String {
 /// Describes why a command failed, and what to do.
 pub fn explain_control(error: ControlError) -> &'static str {
     match error {
-        ControlError::Exists => "a volume of this name exists: 'onefold volume list' shows them all",
+        ControlError::Exists => {
+            "a volume or snapshot of this name exists: 'onefold volume list' and 'onefold snapshot list' show them"
+        }
         ControlError::BadName => {
             "this name is not allowed: use 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'"
         }
         ControlError::BadSize => {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"
         }
-        ControlError::NoVolume => "there is no such volume any more: 'onefold volume list' shows them all",
+        ControlError::NoVolume => {
+            "there is no such volume or snapshot any more: 'onefold volume list' and 'onefold snapshot list' show them"
+        }
+        ControlError::IsSnapshot => {
+            "it is a snapshot, which never changes: 'onefold clone' makes a volume of it that can be changed"
+        }
+        ControlError::NotSnapshot => {
+            "it is a volume, not a snapshot: 'onefold snapshot create' makes one of it, and 'onefold snapshot list' shows them"
+        }
+        ControlError::HasSnapshots => {
+            "it has snapshots, which are deleted first: 'onefold snapshot list' shows them, 'onefold snapshot delete' deletes them"
+        }
+        ControlError::TooManySnapshots => {
+            "it has 4,096 snapshots, which is the limit: 'onefold snapshot delete' deletes those that are not needed"
+        }
         ControlError::NoScrub => "no scrub is in progress: 'onefold status' tells how the last one ended",
         ControlError::NoDedup => {
             "no pass that finds duplicates is in progress: 'onefold status' tells how the last one ended"

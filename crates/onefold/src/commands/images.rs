@@ -69,6 +69,10 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     let needed = length.checked_next_multiple_of(BLOCK).context("the image is too large")?;
     let prepare = |report: &Report| {
         let Some(known) = report.volumes.iter().find(|known| known.name == *volume) else {
+            ensure!(
+                !volume.contains('@'),
+                "'{volume}' is the name of a snapshot, and an image goes into a volume: name a volume"
+            );
             let request = Request::CreateVolume { name: volume.clone(), size_bytes: needed, policy: "inherit".into() };
             let plan = Plan { before: Before::Empty, size: needed, written: Written::default() };
             return Ok((plan, Some(request)));
@@ -172,6 +176,10 @@ fn check_destination(volume: &VolumeReport, needed: u64, arguments: &ImportArgs)
         "the volume '{name}' has {}, and the image needs {}: 'onefold volume resize {pool} {name} {needed}' makes it larger",
         size::show(volume.size_bytes),
         size::show(needed)
+    );
+    ensure!(
+        volume.snapshot.is_none(),
+        "'{name}' is a snapshot, which never changes: import into a volume, or into a clone of it ('onefold clone')"
     );
     ensure!(
         !volume.read_only,

@@ -22,4 +22,5 @@ pub mod repair;
 mod screen;
 pub mod scrub;
 pub mod serve;
+pub mod snapshot;
 pub mod top;

@@ -6,11 +6,10 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::commands::cli::Target;
-use crate::commands::error_text::explain_control;
 use crate::commands::inspect;
 use crate::flash::device::Given;
 use crate::memory::{self, Source};
-use crate::operators::command::{self, Wanted};
+use crate::operators::command;
 use crate::operators::control::{self, Mailbox, Request};
 use crate::operators::selection::Selection;
 use crate::operators::service::Manager;
@@ -110,14 +109,13 @@ fn perform(path: &Path, request: &Request) -> anyhow::Result<Report> {
     let mut reactor = open(path, mailbox)?;
     // A pool that is not served has no clients.
     let result = match command::wanted(request, reactor.engine(), |_| 0) {
-        Ok(Wanted::Command(command, _)) => match reactor.prepare(&command) {
-            Ok(()) => reactor.command(command)?.map_err(|error| explain_control(error).to_string()),
-            Err(error) => Err(format!("{error:#}")),
-        },
-        Ok(Wanted::Figures | Wanted::Detach | Wanted::Stop) => Ok(()),
+        Ok(wanted) => reactor.carry_out(&wanted)?,
         Err(refusal) => Err(refusal),
     };
-    let report = reactor.whole_report();
+    let report = match request {
+        Request::CreateSnapshots { .. } => reactor.report(&request.volumes().volumes(reactor.engine())),
+        _ => reactor.whole_report(),
+    };
     reactor.close(None)?;
     result.map_err(anyhow::Error::msg)?;
     Ok(report)

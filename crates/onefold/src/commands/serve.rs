@@ -24,6 +24,7 @@ use crate::memory::{self, MemoryPartition, Source, TooLittle};
 use crate::operators::auto_relocate;
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
+use crate::operators::selection::Selection;
 use crate::operators::service::{Inherited, Manager};
 use crate::operators::watch::REMEDY;
 use crate::print::{print, print_json, shown};
@@ -199,7 +200,7 @@ fn log_start(reactor: &Reactor, parameters: &Parameters, control: &Control) {
         "serving the pool {:032x}: capacity {}, {} volumes; listening on {}, for commands on {}; at most {} clients",
         u128::from_be_bytes(parameters.id),
         size::show(status.capacity_bytes),
-        reactor.engine().volumes().count(),
+        reactor.engine().volume_count(),
         listeners.join(", "),
         control.address(),
         connections.most
@@ -449,7 +450,7 @@ struct Export<'a> {
 
 /// Says where clients can connect, where the page is, and how commands reach the server where that does not go without saying.
 fn announce(reactor: &Reactor, arguments: &ServeArgs, (control, pages): (&Path, &[String]), usual: &Sockets) {
-    let volumes: Vec<&engine::Volume> = reactor.engine().volumes().collect();
+    let volumes = Selection::ALL.volumes(reactor.engine());
     let listeners = reactor.server().listeners();
     let uri = |listener: &Listener, name: &str| match reactor.server().tls() {
         Mode::Require => with_tls(listener.uri(name)),

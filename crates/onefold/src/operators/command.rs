@@ -3,23 +3,34 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::{
-    Command, DedupCommand, Engine, Policy, PoolChange, PoolProperty, RelocateCommand, ScrubCommand, Volume, VolumeId,
+    Command, ControlError, DedupCommand, Engine, Policy, PoolChange, PoolProperty, RelocateCommand, ScrubCommand,
+    Volume, VolumeId,
 };
 use tracing::error;
 
+use crate::commands::error_text::explain_control;
 use crate::operators::control::{DedupAction, Request, RunAction, ScrubAction};
 use crate::operators::settings::{PoolSettings, VolumeSettings};
 use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
 
+/// Maximum number of clones that one request makes.
+pub const CLONES_MAX: u32 = engine::MAX_VOLUMES as u32;
+
 /// Checked request, in terms of the engine or the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted<'a> {
     /// Status only; nothing changes.
     Figures,
     /// Engine command, and the clients that are disconnected when it is done.
     Command(Command<'a>, Option<Leaving>),
+    /// Snapshots of these volumes at one moment, with this name.
+    Snapshots(Vec<VolumeId>, &'a str),
+    /// Clones of a snapshot, of these names.
+    Clones(VolumeId, Vec<String>),
+    /// Deletion of these snapshots.
+    SnapshotDeletion(Vec<VolumeId>),
     /// Detachment of the flash from the pool.
     Detach,
     /// Clean stop of the server.
@@ -33,6 +44,34 @@ pub enum Leaving {
     Deleted(VolumeId),
     /// The volume has another size: once their requests are answered, so that they connect again and learn it.
     Resized(VolumeId),
+}
+
+impl Wanted<'_> {
+    /// Returns the engine's commands, in order; none for a request that the engine has no part in.
+    pub fn commands(&self) -> Vec<Command<'_>> {
+        match self {
+            Wanted::Figures | Wanted::Detach | Wanted::Stop => Vec::new(),
+            Wanted::Command(command, _) => vec![*command],
+            Wanted::Snapshots(volumes, name) => {
+                vec![Command::CreateSnapshots { volumes, name, seconds: seconds_since_1970() }]
+            }
+            &Wanted::Clones(snapshot, ref names) => {
+                names.iter().map(|name| Command::CloneSnapshot { snapshot, name }).collect()
+            }
+            Wanted::SnapshotDeletion(snapshots) => {
+                snapshots.iter().map(|&volume| Command::DeleteVolume { volume }).collect()
+            }
+        }
+    }
+
+    /// Returns the clients that are disconnected when all commands are done.
+    pub fn leaving(&self) -> Vec<Leaving> {
+        match self {
+            Wanted::Command(_, leaving) => leaving.iter().copied().collect(),
+            Wanted::SnapshotDeletion(snapshots) => snapshots.iter().map(|&id| Leaving::Deleted(id)).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Checks a request against the pool as it is; `clients` counts the connections of a volume.
@@ -57,6 +96,9 @@ pub fn wanted<'a>(
         }
         Request::DeleteVolume { name, force } => {
             let volume = find(engine, name)?;
+            if volume.is_snapshot() {
+                return Err("it is a snapshot: 'onefold snapshot delete' deletes it".into());
+            }
             let count = clients(volume.id);
             if count > 0 && !force {
                 return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
@@ -64,7 +106,7 @@ pub fn wanted<'a>(
             return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(Leaving::Deleted(volume.id))));
         }
         Request::ResizeVolume { name, size_bytes, force, reconnect } => {
-            let volume = find(engine, name)?;
+            let volume = find_volume(engine, name)?;
             if *size_bytes < volume.size && !force {
                 return Err(format!(
                     "it has {}, and the data beyond {} would be lost: --force cuts it off",
@@ -76,7 +118,43 @@ pub fn wanted<'a>(
             return Ok(Wanted::Command(command, reconnect.then_some(Leaving::Resized(volume.id))));
         }
         Request::SetVolume { name, settings: VolumeSettings(change) } => {
-            Command::SetVolume { volume: find(engine, name)?.id, change: *change }
+            Command::SetVolume { volume: find_volume(engine, name)?.id, change: *change }
+        }
+        Request::CreateSnapshots { volumes, name } => {
+            let find = |volume: &String| {
+                let full = format!("{volume}@{name}");
+                match engine.volume_named(&full) {
+                    Some(_) => Err(format!("the snapshot '{full}' exists: choose another name, or delete it first")),
+                    None => find_volume(engine, volume).map(|volume| volume.id),
+                }
+            };
+            return Ok(Wanted::Snapshots(volumes.iter().map(find).collect::<Result<_, _>>()?, name));
+        }
+        Request::DeleteSnapshots { names, force } => {
+            let find = |name: &String| {
+                let id = find_snapshot(engine, name)?.id;
+                let count = clients(id);
+                if count > 0 && !force {
+                    let plural = plural(count);
+                    return Err(format!("'{name}' is in use by {plural}: --force disconnects them and deletes it"));
+                }
+                Ok(id)
+            };
+            let mut snapshots: Vec<VolumeId> = names.iter().map(find).collect::<Result<_, _>>()?;
+            snapshots.sort_unstable();
+            snapshots.dedup();
+            return Ok(Wanted::SnapshotDeletion(snapshots));
+        }
+        Request::CloneSnapshot { snapshot, name, count } => {
+            let snapshot = find_snapshot(engine, snapshot)?.id;
+            if count.is_some_and(|count| count == 0 || count > CLONES_MAX) {
+                return Err(format!("--count is 1 to {CLONES_MAX}"));
+            }
+            let names = clone_names(name, *count);
+            if let Some(name) = names.iter().find(|name| engine.volume_named(name).is_some()) {
+                return Err(format!("a volume '{name}' exists: choose another name"));
+            }
+            return Ok(Wanted::Clones(snapshot, names));
         }
         Request::Relocate(_) => return Err("a profile is kept by the server of a pool: it is not served".into()),
         Request::Scrub { action } => scrub_command(*action),
@@ -93,20 +171,18 @@ pub fn wanted<'a>(
     Ok(Wanted::Command(command, None))
 }
 
-/// Checks a request as [`wanted`] does, and lets `compute` prepare its command. Both only look: if one of them panics, the engine is unchanged, so the request
+/// Checks a request as [`wanted`] does, and lets `compute` prepare its commands. Both only look: if one of them panics, the engine is unchanged, so the request
 /// is refused and the service continues. Changes of the engine have no such boundary. A panic there may leave anything half done, and the next start recovers
 /// the durable state.
 pub fn judged<'a>(
     request: &'a Request,
     engine: &Engine,
     clients: impl Fn(VolumeId) -> usize,
-    compute: impl FnOnce(&Command<'a>) -> anyhow::Result<()>,
+    compute: impl Fn(&Command<'_>) -> anyhow::Result<()>,
 ) -> Result<Wanted<'a>, String> {
     let judge = || {
         let wanted = wanted(request, engine, clients)?;
-        if let Wanted::Command(command, _) = &wanted {
-            compute(command).map_err(|error| format!("{error:#}"))?;
-        }
+        wanted.commands().iter().try_for_each(compute).map_err(|error| format!("{error:#}"))?;
         Ok(wanted)
     };
     catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| {
@@ -123,6 +199,9 @@ pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     let volume = |name: &str| engine.volume_named(name);
     match request {
         Request::CreateVolume { .. } | Request::SetVolume { .. } | Request::SetPool(_) => true,
+        Request::CloneSnapshot { .. } => true,
+        Request::CreateSnapshots { .. } => false,
+        Request::DeleteSnapshots { names, .. } => names.iter().all(|name| volume(name).is_none()),
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
         Request::DeleteVolume { name, .. } => volume(name).is_none(),
         Request::ResizeVolume { name, size_bytes, .. } => volume(name).is_some_and(|volume| volume.size == *size_bytes),
@@ -149,7 +228,25 @@ pub fn done(request: &Request) -> Option<String> {
             format!("the volume '{name}': set {}", settings.shown().join(", "))
         }
         Request::SetPool(settings) => format!("the pool: set {}", settings.shown().join(", ")),
+        Request::CreateSnapshots { volumes, name } => {
+            format!("made the snapshot '{name}' of {}", quoted(volumes))
+        }
+        Request::DeleteSnapshots { names, .. } => format!("deleted {}", quoted(names)),
+        Request::CloneSnapshot { snapshot, name, count: None } => format!("made the clone '{name}' of '{snapshot}'"),
+        Request::CloneSnapshot { snapshot, name, count: Some(count) } => {
+            format!("made the clones '{name}-1' to '{name}-{count}' of '{snapshot}'")
+        }
     })
+}
+
+/// Lists names in quotes.
+pub fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the names of the clones of a request: the name, or with a number of clones `NAME-1`, `NAME-2` and so on.
+pub fn clone_names(name: &str, count: Option<u32>) -> Vec<String> {
+    count.map_or_else(|| vec![name.into()], |count| (1..=count).map(|number| format!("{name}-{number}")).collect())
 }
 
 /// Converts a scrub action into an engine command, with the wall clock in seconds since 1970.
@@ -159,8 +256,12 @@ pub fn scrub_command(action: ScrubAction) -> Command<'static> {
         ScrubAction::Pause => ScrubCommand::Pause,
         ScrubAction::Stop => ScrubCommand::Stop,
     };
+    Command::Scrub { command, seconds: seconds_since_1970() }
+}
+
+fn seconds_since_1970() -> u64 {
     let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Command::Scrub { command, seconds: since_1970.map_or(0, |time| time.as_secs()) }
+    since_1970.map_or(0, |time| time.as_secs())
 }
 
 /// Converts a deduplication action into an engine command.
@@ -186,6 +287,22 @@ fn run_command(action: &RunAction) -> Command<'_> {
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
     engine.volume_named(name).ok_or_else(|| no_volume(name))
+}
+
+/// Finds a volume that may change: a snapshot does not.
+fn find_volume<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
+    match find(engine, name)? {
+        volume if volume.is_snapshot() => Err(explain_control(ControlError::IsSnapshot).into()),
+        volume => Ok(volume),
+    }
+}
+
+fn find_snapshot<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
+    match engine.volume_named(name) {
+        Some(volume) if volume.is_snapshot() => Ok(volume),
+        Some(_) => Err(format!("'{name}': {}", explain_control(ControlError::NotSnapshot))),
+        None => Err(format!("there is no snapshot '{name}': 'onefold snapshot list' shows them all")),
+    }
 }
 
 /// Parses a policy; `None` for `inherit`.
@@ -218,5 +335,20 @@ mod tests {
         assert_eq!(refused, Err("no".into()));
         let refused = judged(&request, &engine, |_| 0, |_| panic!("on purpose: a test of what becomes of it"));
         assert!(refused.unwrap_err().contains("report it"));
+    }
+
+    #[test]
+    fn a_request_is_one_group_of_commands() {
+        let wanted = Wanted::Snapshots(vec![VolumeId(3), VolumeId(5)], "monday");
+        let [Command::CreateSnapshots { volumes, name: "monday", seconds }] = wanted.commands()[..] else { panic!() };
+        assert!(volumes == [VolumeId(3), VolumeId(5)] && seconds > 1_700_000_000, "one command, one cut");
+        let wanted = Wanted::Clones(VolumeId(9), clone_names("vm", Some(3)));
+        let clone = |name| Command::CloneSnapshot { snapshot: VolumeId(9), name };
+        assert_eq!(wanted.commands(), ["vm-1", "vm-2", "vm-3"].map(clone));
+        assert_eq!(clone_names("vm", None), ["vm"]);
+        let wanted = Wanted::SnapshotDeletion(vec![VolumeId(4), VolumeId(6)]);
+        assert_eq!(wanted.commands(), [4, 6].map(|id| Command::DeleteVolume { volume: VolumeId(id) }));
+        assert_eq!(wanted.leaving(), [4, 6].map(|id| Leaving::Deleted(VolumeId(id))));
+        assert!(Wanted::Figures.commands().is_empty() && Wanted::Figures.leaving().is_empty());
     }
 }

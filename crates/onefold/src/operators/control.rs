@@ -113,6 +113,29 @@ pub enum Request {
         #[serde(default)]
         reconnect: bool,
     },
+    /// Snapshots of volumes at one moment; answered when they are durable.
+    CreateSnapshots {
+        /// Names of the volumes.
+        volumes: Vec<String>,
+        /// Name of each snapshot, the part behind `@`.
+        name: String,
+    },
+    /// The end of snapshots; answered when it is durable.
+    DeleteSnapshots {
+        /// Names of the snapshots, `VOLUME@NAME` each.
+        names: Vec<String>,
+        /// Set to delete them although clients are connected; they are disconnected.
+        force: bool,
+    },
+    /// Volumes with the content of a snapshot; answered when they are durable.
+    CloneSnapshot {
+        /// Name of the snapshot, `VOLUME@NAME`.
+        snapshot: String,
+        /// Name of the clone, or with `count` the part before `-1`, `-2` and so on.
+        name: String,
+        /// Number of clones; none: one, of exactly this name.
+        count: Option<u32>,
+    },
     /// Other properties of a volume; answered when they are durable.
     SetVolume {
         /// Name of the volume.
@@ -157,6 +180,11 @@ impl Request {
             Request::Status { volumes, .. } => volumes.clone(),
             Request::CreateVolume { name, .. } | Request::DeleteVolume { name, .. } => Selection::one(name),
             Request::ResizeVolume { name, .. } | Request::SetVolume { name, .. } => Selection::one(name),
+            Request::CreateSnapshots { volumes, name } => {
+                Selection::Named(volumes.iter().map(|volume| format!("{volume}@{name}")).collect())
+            }
+            Request::CloneSnapshot { name, count: None, .. } => Selection::one(name),
+            Request::CloneSnapshot { .. } | Request::DeleteSnapshots { .. } => Selection::NONE,
             Request::Grow { .. } | Request::SetPool(_) | Request::Stop => Selection::NONE,
             Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) | Request::Run(_) => Selection::NONE,
             Request::AttachCache(_) | Request::DetachCache => Selection::NONE,
@@ -498,7 +526,7 @@ pub fn ask_in_parts<E>(
     let mut parts = Parts::default();
     let mut answer = ask(request)?;
     while let Some(Response::Part { report, next }) = answer {
-        let Some(volumes) = parts.add(report.volumes, next) else {
+        let Some(volumes) = parts.add(request.volumes(), report.volumes, next) else {
             return Ok(Some(Response::Failed(NOT_UNDERSTOOD.into())));
         };
         answer = ask(&Request::Status { settle, volumes })?;

@@ -228,7 +228,7 @@ impl Profiles {
             Ask::Volumes { behind } => {
                 let some = engine.volumes_above(VolumeId(behind)).take(VOLUMES_AT_ONCE);
                 return Ok(Answer::Volumes {
-                    volumes: some.map(|volume| (volume.id.0, volume.name.clone())).collect(),
+                    volumes: some.map(|volume| (volume.id.0, engine.full_name(volume))).collect(),
                 });
             }
             Ask::Runs { from } => {

@@ -19,8 +19,15 @@ pub const VOLUMES_AT_ONCE: usize = 256;
 pub enum Selection {
     /// Those of these names; names without a volume are left out.
     Named(Vec<String>),
-    /// A part of those with higher numbers than this.
+    /// A part of those with higher numbers than this, without snapshots.
     Behind(u16),
+    /// A part of the snapshots with higher numbers than this.
+    Snapshots {
+        /// Volume of the snapshots; none: of all volumes.
+        of: Option<String>,
+        /// Number behind which the part begins.
+        behind: u16,
+    },
 }
 
 /// All volumes: the first part.
@@ -35,6 +42,19 @@ impl Selection {
     pub const ALL: Selection = Selection::Behind(0);
     /// No volumes: the pool's figures alone.
     pub const NONE: Selection = Selection::Named(Vec::new());
+
+    /// Selects all snapshots, or those of a volume: the first part.
+    pub fn snapshots(of: Option<&str>) -> Selection {
+        Selection::Snapshots { of: of.map(String::from), behind: 0 }
+    }
+
+    /// Selects the part that begins behind a number.
+    fn part_behind(self, number: u16) -> Selection {
+        match self {
+            Selection::Snapshots { of, .. } => Selection::Snapshots { of, behind: number },
+            Selection::Named(_) | Selection::Behind(_) => Selection::Behind(number),
+        }
+    }
 
     /// Selects one volume.
     pub fn one(name: &str) -> Selection {
@@ -55,12 +75,8 @@ impl Selection {
     pub fn part<'a>(&self, engine: &'a Engine) -> (Vec<&'a Volume>, Option<u16>) {
         match self {
             Selection::Named(_) => (self.volumes(engine), None),
-            Selection::Behind(number) => {
-                let mut volumes = engine.volumes_above(VolumeId(*number));
-                let part: Vec<&Volume> = volumes.by_ref().take(VOLUMES_AT_ONCE).collect();
-                let next = part.last().filter(|_| volumes.next().is_some()).map(|last| last.id.0);
-                (part, next)
-            }
+            Selection::Behind(number) => first_of(volumes_behind(engine, *number)),
+            Selection::Snapshots { of, behind } => first_of(snapshots_behind(engine, of.as_deref(), *behind)),
         }
     }
 
@@ -73,9 +89,30 @@ impl Selection {
                 volumes.dedup_by_key(|volume| volume.id);
                 volumes
             }
-            Selection::Behind(number) => engine.volumes_above(VolumeId(*number)).collect(),
+            Selection::Behind(number) => volumes_behind(engine, *number).collect(),
+            Selection::Snapshots { of, behind } => snapshots_behind(engine, of.as_deref(), *behind).collect(),
         }
     }
+}
+
+/// Returns as many volumes as an answer has, and the number behind which the next part begins; `None` if there is none.
+fn first_of<'a>(mut volumes: impl Iterator<Item = &'a Volume>) -> (Vec<&'a Volume>, Option<u16>) {
+    let part: Vec<&Volume> = volumes.by_ref().take(VOLUMES_AT_ONCE).collect();
+    let next = part.last().filter(|_| volumes.next().is_some()).map(|last| last.id.0);
+    (part, next)
+}
+
+fn volumes_behind(engine: &Engine, number: u16) -> impl Iterator<Item = &Volume> {
+    engine.volumes_above(VolumeId(number)).filter(|volume| !volume.is_snapshot())
+}
+
+/// Returns the snapshots of a volume, or all, with higher numbers than one; none if there is no such volume.
+fn snapshots_behind<'a>(engine: &'a Engine, of: Option<&str>, number: u16) -> impl Iterator<Item = &'a Volume> {
+    let of = of.map(|name| engine.volume_named(name).map(|volume| volume.id));
+    let is_of = move |volume: &&Volume| {
+        volume.family.snapshot.is_some_and(|snapshot| of.is_none_or(|of| of == Some(snapshot.of)))
+    };
+    engine.volumes_above(VolumeId(number)).filter(is_of)
 }
 
 /// Parts of all volumes, joined in the order in which they come.
@@ -87,14 +124,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Adds a part behind which another one begins. Returns the selection of that; `None` if it is not behind the parts before.
-    pub fn add(&mut self, part: Vec<VolumeReport>, next: u16) -> Option<Selection> {
+    /// Adds a part of a selection behind which another one begins. Returns the selection of that; `None` if it is not behind the parts before.
+    pub fn add(&mut self, selection: Selection, part: Vec<VolumeReport>, next: u16) -> Option<Selection> {
         if next <= self.behind {
             return None;
         }
         self.volumes.extend(part);
         self.behind = next;
-        Some(Selection::Behind(next))
+        Some(selection.part_behind(next))
     }
 
     /// Joins the last part, too. Drops volumes whose names come again in later parts: they were deleted meanwhile, and their names given to others.
@@ -165,6 +202,15 @@ mod tests {
         assert_eq!(names(&whole), [(1, "c"), (2, "b"), (7, "a"), (9, "d"), (10, "e")]);
         let part = |number| Request::Status { settle: true, volumes: Selection::Behind(number) };
         assert_eq!(server.asked, [0, 2, 9].map(part));
+    }
+
+    #[test]
+    fn each_part_is_of_the_same_selection() {
+        let of = |behind| Selection::Snapshots { of: Some("vm".into()), behind };
+        let mut parts = Parts::default();
+        assert_eq!(parts.add(Selection::snapshots(Some("vm")), Vec::new(), 7), Some(of(7)));
+        assert_eq!(parts.add(of(7), Vec::new(), 9), Some(of(9)));
+        assert_eq!(parts.add(of(9), Vec::new(), 9), None);
     }
 
     #[test]

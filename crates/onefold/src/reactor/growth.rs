@@ -91,7 +91,7 @@ impl Growth {
             "the pool's maps and tables are nearly full: it gets more space for them; that is possible {left} times more"
         );
         let Wanted { capacity, metadata } = wanted;
-        self.token = Some(commands.submit(Command::Grow { capacity, metadata }, Waiter::Growth, core));
+        self.token = Some(commands.submit(&[Command::Grow { capacity, metadata }], Waiter::Growth, core));
     }
 
     /// Takes the result of an automatic growth.

@@ -62,6 +62,7 @@ use crate::memory::{self, MemoryPartition};
 use crate::operators::command;
 use crate::operators::control::{Mailbox, ScrubAction};
 use crate::operators::relocate::Profiles;
+use crate::operators::selection::Selection;
 use crate::report::flash::FlashReport;
 use crate::report::latency::LatencyReport;
 use crate::report::status::{Report, VolumeReport};
@@ -139,7 +140,7 @@ impl Reactor {
 
     /// Collects the figures with those of all volumes, for a pool that is not served.
     pub fn whole_report(&self) -> Report {
-        self.report(&self.core.engine.volumes().collect::<Vec<_>>())
+        self.report(&Selection::ALL.volumes(&self.core.engine))
     }
 
     /// Borrows the engine to read its state.

@@ -10,7 +10,7 @@ use engine::{Command, ControlError, PoolChange};
 use tracing::{info, warn};
 
 use super::Reactor;
-use super::pending_commands::{ClientCommand, SPACE_NANOS, SPACE_PERIOD, Waiter};
+use super::pending_commands::{ClientCommand, CommandOutcome, SPACE_NANOS, SPACE_PERIOD, Waiter};
 use crate::commands::error_text::explain_control;
 use crate::flash::device::Cache;
 use crate::flash::front::Plan;
@@ -28,22 +28,40 @@ const WAITS_FOR_SPACE: &str = "the host file system is full: it waits for space,
 impl Reactor {
     /// Carries out a command and waits for it.
     pub fn command(&mut self, command: Command<'_>) -> anyhow::Result<Result<(), ControlError>> {
-        self.commands.submit_ours(command, &mut self.core);
+        Ok(self.run_commands(&[command])?.result)
+    }
+
+    /// Carries out the commands of a checked request and waits for them. Returns their refusal, if there is one.
+    pub fn carry_out(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<Result<(), String>> {
+        let commands = wanted.commands();
+        if commands.is_empty() {
+            return Ok(Ok(()));
+        }
+        if let Err(error) = commands.iter().try_for_each(|command| self.prepare(command)) {
+            return Ok(Err(format!("{error:#}")));
+        }
+        Ok(self.run_commands(&commands)?.error_text().map_or(Ok(()), Err))
+    }
+
+    /// Carries out commands, at least one, and waits for all of them.
+    fn run_commands(&mut self, commands: &[Command<'_>]) -> anyhow::Result<CommandOutcome> {
+        let not_durable = CommandOutcome { result: Err(ControlError::NotDurable), succeeded: 0, count: commands.len() };
+        self.commands.submit_ours(commands, &mut self.core);
         let mut held_back = None;
         loop {
             self.settle();
-            if let Some(result) = self.commands.take_result() {
-                return Ok(result);
+            if let Some(outcome) = self.commands.take_result() {
+                return Ok(outcome);
             }
             if self.core.engine.lacks_space() {
-                return Ok(Err(ControlError::NotDurable));
+                return Ok(not_durable);
             }
             let now = self.core.clock();
             let since = *held_back.get_or_insert(now);
             if !self.core.engine.holds_back_commands() {
                 held_back = None;
             } else if now - since >= SPACE_NANOS {
-                return Ok(Err(ControlError::NotDurable));
+                return Ok(not_durable);
             }
             self.turn(Some(Duration::from_nanos(SPACE_PERIOD)))?;
         }
@@ -118,26 +136,27 @@ impl Reactor {
         }
         let clients = |volume| self.server.clients_of(volume);
         match command::judged(&request, &self.core.engine, clients, |command| self.rehearse(command)) {
-            Ok(Wanted::Command(command, leaving)) => {
-                if let Err(error) = self.prepare(&command) {
-                    let _ = client.send(Response::Failed(format!("{error:#}")));
-                    return;
-                }
-                let waiter = Waiter::Client(ClientCommand::new(&request, leaving, client, self.core.clock()));
-                let token = self.commands.submit(command, waiter, &mut self.core);
-                if matches!(command, Command::Grow { .. }) {
-                    self.growth.begin(token);
-                }
-            }
             Ok(Wanted::Detach) => {
                 let result = self.detach();
                 self.answer(result, &client);
             }
-            Ok(wanted) => {
+            Ok(wanted @ (Wanted::Figures | Wanted::Stop)) => {
                 if wanted == Wanted::Stop {
                     self.lifecycle.request_stop();
                 }
                 let _ = client.send(self.figures(&request));
+            }
+            Ok(wanted) => {
+                let commands = wanted.commands();
+                if let Err(error) = commands.iter().try_for_each(|command| self.prepare(command)) {
+                    let _ = client.send(Response::Failed(format!("{error:#}")));
+                    return;
+                }
+                let waiter = Waiter::Client(ClientCommand::new(&request, wanted.leaving(), client, self.core.clock()));
+                let token = self.commands.submit(&commands, waiter, &mut self.core);
+                if matches!(commands[..], [Command::Grow { .. }]) {
+                    self.growth.begin(token);
+                }
             }
             Err(refusal) => {
                 let _ = client.send(Response::Failed(refusal));
@@ -169,22 +188,26 @@ impl Reactor {
             self.follow_growth();
         }
         match self.commands.finish(token, result) {
-            Some(Waiter::Growth) => self.growth.take_result(result, self.core.now),
-            Some(Waiter::Client(command)) => {
-                match command.leaving().filter(|_| result.is_ok()) {
-                    Some(Leaving::Deleted(volume)) => {
-                        self.server.disconnect(|connection| connection.volume() == volume);
+            Some((Waiter::Growth, _)) => self.growth.take_result(result, self.core.now),
+            Some((Waiter::Client(command), outcome)) => {
+                for &leaving in command.leaving() {
+                    match leaving {
+                        // Its other clients stay if it could not be deleted.
+                        Leaving::Deleted(volume) if self.core.engine.volume(volume).is_some() => {}
+                        Leaving::Deleted(volume) => {
+                            self.server.disconnect(|connection| connection.volume() == volume);
+                        }
+                        Leaving::Resized(volume) if outcome.result.is_ok() => self.server.let_go(volume, &self.core),
+                        Leaving::Resized(_) => {}
                     }
-                    Some(Leaving::Resized(volume)) => self.server.let_go(volume, &self.core),
-                    None => {}
                 }
-                let response = match result {
-                    Ok(()) => self.figures(command.request()),
-                    Err(error) => Response::Failed(explain_control(error).into()),
+                let response = match outcome.error_text() {
+                    None => self.figures(command.request()),
+                    Some(error) => Response::Failed(error),
                 };
                 command.answer(response);
             }
-            Some(Waiter::Ourselves) | None => {}
+            Some((Waiter::Ourselves, _)) | None => {}
         }
     }
 

@@ -45,12 +45,12 @@ impl Reactor {
     /// Finishes operations in flight and marks the pool as cleanly closed. The checkpoint of that is given up at the deadline, or at one more stop request: the
     /// journal has everything.
     pub fn close(&mut self, deadline: Option<Instant>) -> anyhow::Result<()> {
-        self.commands.submit_ours(Command::Close, &mut self.core);
+        self.commands.submit_ours(&[Command::Close], &mut self.core);
         let result = match self.closed_until(deadline, true)? {
             Some(result) => result,
             None => {
                 self.lifecycle.say("giving up the last checkpoint: making the journal durable");
-                self.commands.submit_ours(Command::CloseEarly, &mut self.core);
+                self.commands.submit_ours(&[Command::CloseEarly], &mut self.core);
                 let last = self.closed_until(Some(Instant::now() + LAST_PATIENCE), false)?;
                 last.context(
                     "the store does not answer: unflushed writes may be lost; the next start recovers the rest",
@@ -98,8 +98,8 @@ impl Reactor {
     ) -> anyhow::Result<Option<Result<(), ControlError>>> {
         loop {
             self.settle();
-            if let Some(result) = self.commands.take_result() {
-                return Ok(Some(result));
+            if let Some(outcome) = self.commands.take_result() {
+                return Ok(Some(outcome.result));
             }
             let Some(deadline) = deadline else {
                 self.turn(None)?;

@@ -52,7 +52,7 @@ report! {
         version: u32 = VERSION,
         /// Bytes of data that fit.
         capacity_bytes: u64 = status.capacity_bytes,
-        /// Mapped, non-zero blocks of all volumes now. A block overwritten since the last merge counts twice until it is merged.
+        /// Mapped, non-zero blocks of all volumes and snapshots now; inherited ones count once. A block overwritten since the last merge counts twice until it is merged.
         logical_blocks_used: u64 = held.mapped,
         /// Blocks that deleted volumes mapped, and whose slots are still to be freed.
         #[serde(default)]
@@ -278,7 +278,7 @@ pub struct DamageReport {
 impl DamageReport {
     /// Describes a damage, with the name of its volume if that still exists.
     pub fn new(engine: &Engine, damage: &Damage) -> DamageReport {
-        let volume = |id: VolumeId| engine.volume(id).map(|volume| volume.name.clone());
+        let volume = |id: VolumeId| engine.volume(id).map(|volume| engine.full_name(volume));
         DamageReport {
             number: damage.number,
             what: match damage.what {
@@ -347,8 +347,8 @@ report! {
         let timing = engine.timing_of(volume);
         let shared = engine.shared_of(volume);
     } {
-        /// Its name, which is also the name of its export.
-        name: String = volume.name.clone(),
+        /// Its name, which is also the name of its export; of a snapshot `VOLUME@NAME`.
+        name: String = engine.full_name(volume),
         /// Its size as clients see it.
         size_bytes: u64 = volume.size,
         /// Policy in force, as it is written on the command line.
@@ -360,7 +360,16 @@ report! {
             (None, None) => "default".into(),
         },
         /// True if writes are refused.
-        read_only: bool = volume.properties.read_only(),
+        read_only: bool = volume.is_read_only(),
+        /// Snapshot that it was cloned from, `VOLUME@NAME`; none if it is no clone, or the snapshot was deleted.
+        #[serde(default)]
+        origin: Option<String> = engine.origin_of(volume).map(|origin| engine.full_name(origin)),
+        /// Number of its snapshots.
+        #[serde(default)]
+        snapshots: usize = engine.snapshots_of(volume.id).count(),
+        /// Set if it is a snapshot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotReport> = SnapshotReport::new(volume, engine),
         /// True if only one client at a time may use it.
         #[serde(default)]
         exclusive: bool = volume.properties.exclusive(),
@@ -387,7 +396,7 @@ report! {
         timing_state: TimingReport = TimingReport::new(timing, volume.properties.goal()),
         /// Clients connected to it.
         clients: usize = clients,
-        /// Mapped, non-zero blocks of the volume.
+        /// Mapped, non-zero blocks of the volume, without those that it inherits from a snapshot.
         logical_blocks_used: u64 = engine.held_by(volume),
         /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
         #[serde(default)]
@@ -398,6 +407,32 @@ report! {
         /// Counts of its writes.
         #[serde(default)]
         writes: WritesReport = WritesReport::new(volume.writes.counts()),
+    }
+}
+
+/// A snapshot's figures, beside those that volumes have, too.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// Volume that it is a snapshot of.
+    pub volume: String,
+    /// Its name, the part behind `@`.
+    pub name: String,
+    /// Time of its creation, in seconds since 1970.
+    pub created: u64,
+    /// Number of volumes that were cloned from it.
+    pub clones: usize,
+}
+
+impl SnapshotReport {
+    /// Collects the figures; `None` if the volume is no snapshot.
+    fn new(snapshot: &Volume, engine: &Engine) -> Option<SnapshotReport> {
+        let family = snapshot.family.snapshot?;
+        Some(SnapshotReport {
+            volume: engine.volume(family.of)?.name.clone(),
+            name: snapshot.name.clone(),
+            created: family.created,
+            clones: engine.clone_count(snapshot),
+        })
     }
 }
 

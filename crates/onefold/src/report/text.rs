@@ -1,11 +1,11 @@
-//! Text of `status` and `volume list` for people: about ten lines and the volumes that hold most, or with `--all` every figure.
+//! Text of `status`, `volume list` and `snapshot list` for people: about ten lines and the volumes that hold most, or with `--all` every figure.
 
 use std::cmp::Ordering;
 
 use crate::report::health::{Finding, findings};
 use crate::report::jobs::jobs;
 use crate::report::share::shown_percent;
-use crate::report::status::{DefragReport, ReplicasReport, Report, VolumeReport, show_date};
+use crate::report::status::{DefragReport, ReplicasReport, Report, SnapshotReport, VolumeReport, show_date};
 use crate::size;
 
 /// Number of volumes that `status` shows without `--all`.
@@ -191,7 +191,7 @@ impl Report {
 }
 
 impl VolumeReport {
-    /// Returns the remarks on a volume beside its figures: its clients and settings; empty if it is as its pool has it.
+    /// Returns the remarks on a volume beside its figures: its clients, snapshots, origin and settings; empty if it is as its pool has it.
     pub fn remarks(&self) -> String {
         let mut remarks = Vec::new();
         match self.clients {
@@ -199,6 +199,12 @@ impl VolumeReport {
             1 => remarks.push("1 client".into()),
             clients => remarks.push(format!("{clients} clients")),
         }
+        match self.snapshots {
+            0 => {}
+            1 => remarks.push("1 snapshot".into()),
+            snapshots => remarks.push(format!("{snapshots} snapshots")),
+        }
+        remarks.extend(self.origin.iter().map(|origin| format!("clone of {origin}")));
         remarks.push(self.settings());
         remarks.retain(|remark| !remark.is_empty());
         remarks.join(", ")
@@ -299,6 +305,30 @@ pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> S
     text
 }
 
+/// Formats a table of snapshots for people, by their volumes and in the order of their creation.
+pub fn snapshots_text(snapshots: &[VolumeReport]) -> String {
+    let mut shown: Vec<(&SnapshotReport, &VolumeReport)> =
+        snapshots.iter().filter_map(|snapshot| Some((snapshot.snapshot.as_ref()?, snapshot))).collect();
+    shown.sort_by(|(a, _), (b, _)| {
+        let of_volume = natural_order(&a.volume, &b.volume);
+        of_volume.then(a.created.cmp(&b.created)).then_with(|| natural_order(&a.name, &b.name))
+    });
+    let head = ["snapshot", "created", "size", "holds", "clones"].map(String::from);
+    let row = |(family, snapshot): &(&SnapshotReport, &VolumeReport)| {
+        let holds = size::show(snapshot.logical_blocks_used.saturating_mul(4096));
+        let (created, size) = (show_date(family.created), size::show(snapshot.size_bytes));
+        [snapshot.name.clone(), created, size, holds, family.clones.to_string()]
+    };
+    let rows: Vec<[String; 5]> = [head].into_iter().chain(shown.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2;
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let line = |row: &[String; 5]| {
+        let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("  {}\n", cells.trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -314,6 +344,9 @@ pub mod tests {
             policy: "select".into(),
             policy_source: "default".into(),
             read_only: false,
+            origin: None,
+            snapshots: 0,
+            snapshot: None,
             exclusive: false,
             timing: "hybrid".into(),
             timing_source: "default".into(),
@@ -444,6 +477,32 @@ pub mod tests {
         assert_eq!(exact, ["0 %", "under 1 %", "1 %", "62 %", "99 %", "99 %", "100 %"]);
         assert_eq!([shown(62.0, 0.8), shown(0.0, 0.8)], ["about 62 %", "about 0 %"]);
         assert!(volumes_text(&[volume], 20, false).contains("about 0 %"));
+    }
+
+    #[test]
+    fn a_row_says_what_a_volume_inherits_and_how_many_snapshots_it_has() {
+        let mut volume = volume("a", 256);
+        (volume.snapshots, volume.clients) = (1, 1);
+        assert_eq!(volume.remarks(), "1 client, 1 snapshot");
+        (volume.snapshots, volume.origin) = (20, Some("golden@v1".into()));
+        assert_eq!(volume.remarks(), "1 client, 20 snapshots, clone of golden@v1");
+    }
+
+    #[test]
+    fn snapshots_stand_by_volume_and_in_the_order_of_their_creation() {
+        let snapshot = |of: &str, name: &str, created| VolumeReport {
+            snapshot: Some(SnapshotReport { volume: of.into(), name: name.into(), created, clones: 3 }),
+            ..volume(&format!("{of}@{name}"), 256)
+        };
+        let all = [snapshot("vm10", "a", 0), snapshot("vm2", "new", 120), snapshot("vm2", "old", 60)];
+        let text = snapshots_text(&all);
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        assert_eq!(rows[0], ["snapshot", "created", "size", "holds", "clones"]);
+        assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "3"]);
+        assert_eq!(rows[2..].iter().map(|row| row[0]).collect::<Vec<_>>(), ["vm2@new", "vm10@a"]);
     }
 
     /// Guards against rows that said "hybrid, stays inline", which every volume does unless it is set otherwise.

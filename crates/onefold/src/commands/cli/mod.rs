@@ -4,6 +4,7 @@ mod image;
 mod pool;
 mod relocate;
 mod serve;
+mod snapshot;
 mod volume;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub use image::{Allow, EstimateArgs, ExportArgs, ImportArgs};
 pub use pool::{CacheCommand, CheckArgs, CreateArgs, DedupArgs, GrowArgs, RepairArgs, ScrubArgs, StatusArgs};
 pub use relocate::{ObjectsCommand, ProfileCommand, RelocateCommand, RunArgs};
 pub use serve::{ConnectArgs, Form, ServeArgs};
+pub use snapshot::{CloneArgs, SnapshotCommand};
 pub use volume::VolumeCommand;
 
 /// A block device that stores every block once, served over NBD.
@@ -64,6 +66,11 @@ pub enum Command {
     /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Make, list and delete snapshots: the state of volumes at one moment, which clients read as 'VOLUME@NAME'
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Make a volume, or many, with the content of a snapshot; it takes space only for its own writes
+    Clone(CloneArgs),
     /// Note what clients read from the device, plan which shared blocks should lie together, and move them there
     #[command(subcommand)]
     Relocate(RelocateCommand),
@@ -156,6 +163,8 @@ mod tests {
             "repair p --yes",
             "grow p --capacity 1G",
             "volume list p",
+            "snapshot list p",
+            "clone p v@s new",
             "get p",
             "set p a=b",
         ] {
@@ -187,7 +196,8 @@ mod tests {
                 for argument in command.get_arguments() {
                     let spellings: Vec<_> = argument.get_long_and_visible_aliases().unwrap_or_default();
                     let [shown] = spellings[..] else { continue };
-                    let disconnects = ["onefold volume delete", "onefold volume resize"].contains(&name.as_str());
+                    let disconnects = ["onefold volume delete", "onefold volume resize", "onefold snapshot delete"];
+                    let disconnects = disconnects.contains(&name.as_str());
                     if !pair.contains(&shown) || (shown == "force" && disconnects) {
                         continue;
                     }

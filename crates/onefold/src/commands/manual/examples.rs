@@ -86,6 +86,37 @@ pub const PAGES: &[Page] = &[
         see: &["status", "volume-create"],
     },
     Page {
+        command: "snapshot",
+        examples: &[("List the snapshots", "snapshot list vms.onefold")],
+        see: &["clone", "volume", "connect", "export"],
+    },
+    Page {
+        command: "snapshot create",
+        examples: &[
+            ("Keep the state of a volume", "snapshot create vms.onefold web1@before-upgrade"),
+            ("Keep the state of two volumes at one moment", "snapshot create vms.onefold db-data@monday db-log@monday"),
+        ],
+        see: &["clone", "snapshot-list", "export"],
+    },
+    Page {
+        command: "snapshot list",
+        examples: &[("List the snapshots of a volume for a program", "snapshot list vms.onefold web1 --json")],
+        see: &["snapshot-create", "volume-list"],
+    },
+    Page {
+        command: "snapshot delete",
+        examples: &[("Delete a snapshot without a question", "snapshot delete vms.onefold web1@before-upgrade --yes")],
+        see: &["snapshot-list", "volume-delete"],
+    },
+    Page {
+        command: "clone",
+        examples: &[
+            ("Make a volume of a snapshot", "clone vms.onefold golden@v1 web2"),
+            ("Make a thousand: runner-1 to runner-1000", "clone vms.onefold golden@v1 runner --count 1000"),
+        ],
+        see: &["snapshot-create", "volume-delete", "connect"],
+    },
+    Page {
         command: "relocate",
         examples: &[
             ("Profile reads from the device", "relocate profile start vms.onefold"),

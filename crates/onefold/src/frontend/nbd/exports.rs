@@ -1,4 +1,4 @@
-//! Exports of the server: the volumes of the pool, as one client sees them.
+//! Exports of the server: the volumes of the pool, as one client sees them. A snapshot is a read-only export `VOLUME@NAME`, which is not listed.
 //!
 //! Invariant: an answer to a client costs look-ups of the volumes that it names, not a pass over all volumes.
 
@@ -24,11 +24,12 @@ pub struct VolumeExports<'a> {
 }
 
 impl VolumeExports<'_> {
-    /// Describes a volume; `None` if the protocol cannot express its size.
+    /// Describes a volume or a snapshot; `None` if the protocol cannot express its size.
     fn describe(&self, volume: &Volume) -> Option<ExportInfo> {
-        let read_only = volume.properties.read_only() || self.engine.mode() == Mode::ReadOnly;
-        let export = ExportInfo::new(&volume.name, "", volume.size).ok()?.read_only(read_only);
-        if !volume.properties.exclusive() {
+        let read_only = volume.is_read_only() || self.engine.mode() == Mode::ReadOnly;
+        let export = ExportInfo::new(&self.engine.full_name(volume), "", volume.size).ok()?.read_only(read_only);
+        // Readers of a snapshot do not disturb each other.
+        if !volume.properties.exclusive() || volume.is_snapshot() {
             return Some(export);
         }
         let identity = Identity::of(self.certificate, self.process);
@@ -43,7 +44,10 @@ impl Exports for VolumeExports<'_> {
     /// Returns the export of this name. The default one is called `default`, or has the lowest number.
     fn find(&self, name: &str) -> Option<ExportInfo> {
         let volume = match name {
-            "" => self.engine.volume_named(DEFAULT_VOLUME).or_else(|| self.engine.volumes().next()),
+            "" => self
+                .engine
+                .volume_named(DEFAULT_VOLUME)
+                .or_else(|| self.engine.volumes().find(|volume| !volume.is_snapshot())),
             name => self.engine.volume_named(name),
         };
         self.describe(volume?)

@@ -225,6 +225,7 @@ pub const OF_VOLUME: &[Metric<VolumeReport>] = metrics! {
     Gauge "onefold_volume_size_bytes" = size_bytes, "Bytes of the volume as clients see it.";
     Gauge "onefold_volume_read_only" = read_only, "1 if writes to the volume are refused.";
     Gauge "onefold_volume_clients" = clients, "Clients connected to the volume.";
+    Gauge "onefold_volume_snapshots" = snapshots, "Snapshots of the volume.";
     Gauge "onefold_volume_offline" = timing_state.offline, "1 while writes are stored without a lookup for duplicates.";
     Counter "onefold_volume_mode_switches_total" = timing_state.switches, "Changes of the mode by a controller.";
     Gauge "onefold_volume_goal" = timing_state.setpoint, "The goal, in requests or bytes a second, or as a p99 in nanoseconds.";

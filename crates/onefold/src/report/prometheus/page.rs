@@ -85,6 +85,7 @@ const NO_METRICS: &[(&str, &[&str])] = &[
             "volumes[].goal",
             "volumes[].keep_runs",
             "volumes[].name",
+            "volumes[].origin",
             "volumes[].policy",
             "volumes[].policy_source",
             "volumes[].timing",

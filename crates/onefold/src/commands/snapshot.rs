@@ -1,0 +1,163 @@
+//! `onefold snapshot` and `onefold clone`: the state of volumes at one moment, and volumes that begin with it.
+
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use crate::commands::cli::{CloneArgs, SnapshotCommand, Target};
+use crate::commands::{confirm, offline};
+use crate::operators::command::{clone_names, quoted};
+use crate::operators::control::Request;
+use crate::operators::selection::Selection;
+use crate::print::{complain, print, print_json, shown};
+use crate::report::status::{NOT_RECOVERED, VERSION, VolumeReport, no_volume};
+use crate::report::text;
+
+/// Carries out a command about snapshots.
+pub fn snapshot(command: &SnapshotCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        SnapshotCommand::Create { target, snapshots, json } => create(target, snapshots, *json),
+        SnapshotCommand::List { target, volume, json } => list(target, volume.as_deref(), *json),
+        SnapshotCommand::Delete { target, snapshots, force, yes, json } => {
+            for name in snapshots {
+                split(name)?;
+            }
+            if !yes && !confirm::are_meant(target, snapshots)? {
+                complain(format_args!("nothing was deleted"));
+                return Ok(ExitCode::FAILURE);
+            }
+            delete(target, snapshots, *force, *json)
+        }
+    }
+}
+
+/// Carries out `onefold clone`.
+pub fn clone(arguments: &CloneArgs) -> anyhow::Result<ExitCode> {
+    let CloneArgs { target, snapshot, name, count, json } = arguments;
+    split(snapshot)?;
+    let request = Request::CloneSnapshot { snapshot: snapshot.clone(), name: name.clone(), count: *count };
+    ask(target, &request, format!("clone of '{snapshot}'"))?;
+    if *json {
+        print_json(&json!({ "version": VERSION, "snapshot": snapshot, "clones": clone_names(name, *count) }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    match count {
+        None => print(format_args!("made the volume '{name}', a clone of '{snapshot}'\n")),
+        Some(1) => print(format_args!("made the volume '{name}-1', a clone of '{snapshot}'\n")),
+        Some(count) => {
+            print(format_args!("made {count} volumes, clones of '{snapshot}': '{name}-1' to '{name}-{count}'\n"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Splits `VOLUME@NAME`.
+fn split(name: &str) -> anyhow::Result<(&str, &str)> {
+    let parts = name.split_once('@').filter(|(volume, name)| !volume.is_empty() && !name.is_empty());
+    parts.ok_or_else(|| {
+        anyhow::anyhow!("'{name}' is no name of a snapshot: write VOLUME@NAME, such as vm1@before-upgrade")
+    })
+}
+
+/// Sends a request, and adds its subject to an error.
+fn ask(target: &Target, request: &Request, about: String) -> anyhow::Result<Vec<VolumeReport>> {
+    offline::request(target, request).map(|report| report.volumes).map_err(|error| error.context(about))
+}
+
+/// Lists snapshots behind their noun, for messages.
+fn named(snapshots: &[String]) -> String {
+    format!("{} {}", if snapshots.len() == 1 { "snapshot" } else { "snapshots" }, quoted(snapshots))
+}
+
+fn create(target: &Target, snapshots: &[String], json: bool) -> anyhow::Result<ExitCode> {
+    let mut volumes = Vec::new();
+    let (first, name) = split(&snapshots[0])?;
+    for snapshot in snapshots {
+        let (volume, other) = split(snapshot)?;
+        ensure!(
+            other == name,
+            "'{first}@{name}' and '{snapshot}' have different names: snapshots of one moment have one name behind the '@'; for others \
+             run the command again"
+        );
+        ensure!(!volumes.iter().any(|known| known == volume), "the volume '{volume}' is named twice");
+        volumes.push(volume.to_owned());
+    }
+    let made = ask(target, &Request::CreateSnapshots { volumes, name: name.into() }, named(snapshots))?;
+    if json {
+        print_json(&json!({ "version": VERSION, "snapshots": made.iter().filter_map(figures).collect::<Vec<_>>() }));
+    } else {
+        print(format_args!("made the {}\n", named(snapshots)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn delete(target: &Target, snapshots: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
+    ask(target, &Request::DeleteSnapshots { names: snapshots.to_vec(), force }, named(snapshots))?;
+    if json {
+        print_json(&json!({ "version": VERSION, "deleted": snapshots }));
+    } else {
+        let named = named(snapshots);
+        print(format_args!(
+            "deleted the {named}; space that no clone or volume inherits comes back in the background\n"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(target: &Target, volume: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    let report = offline::request(target, &Request::status(Selection::snapshots(volume)))?;
+    report.require_opened()?;
+    if report.needs_recovery {
+        complain(format_args!("note: {} was not closed cleanly: {NOT_RECOVERED}", shown(&target.pool)));
+    }
+    let snapshots = &report.volumes;
+    if let Some(volume) = volume.filter(|_| snapshots.is_empty()) {
+        let known = offline::request(target, &Request::status(Selection::one(volume)))?.volumes;
+        ensure!(known.iter().any(|known| known.name == volume), no_volume(volume));
+    }
+    if json {
+        let snapshots: Vec<Value> = snapshots.iter().filter_map(figures).collect();
+        print_json(&json!({ "version": VERSION, "needs_recovery": report.needs_recovery, "snapshots": snapshots }));
+    } else if snapshots.is_empty() {
+        print(format_args!("no snapshots yet: make one with 'onefold snapshot create POOL VOLUME@NAME'\n"));
+    } else {
+        print(format_args!("{}", text::snapshots_text(snapshots)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a snapshot's figures for programs.
+fn figures(snapshot: &VolumeReport) -> Option<Value> {
+    let family = snapshot.snapshot.as_ref()?;
+    Some(json!({
+        "name": snapshot.name, "volume": family.volume, "created": family.created, "size_bytes": snapshot.size_bytes,
+        "logical_blocks_used": snapshot.logical_blocks_used, "clones": family.clones, "clients": snapshot.clients,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_named_by_its_volume_and_its_name() {
+        assert_eq!(split("vm1@monday").unwrap(), ("vm1", "monday"));
+        for name in ["vm1", "vm1@", "@monday", "", "@"] {
+            let error = split(name).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{name}'")) && error.contains("VOLUME@NAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn snapshots_of_one_moment_have_one_name() {
+        let target = Target { pool: "nothing".into(), control: None };
+        let refused = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
+            create(&target, &names, false).unwrap_err().to_string()
+        };
+        let error = refused(&["a@x", "b@y"]);
+        assert!(error.contains("'a@x'") && error.contains("'b@y'") && error.contains("one name"), "{error}");
+        assert!(refused(&["a@x", "a@x"]).contains("'a' is named twice"));
+    }
+}

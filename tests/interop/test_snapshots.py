@@ -1,0 +1,362 @@
+"""Snapshots and clones: what a snapshot keeps stays, what is written to a clone is seen by nobody else, and both outlive kill -9."""
+
+import errno
+import json
+import os
+import pty
+import subprocess
+import time
+import unittest
+
+import nbd
+
+from server import ONEFOLD, PATIENCE, Pool, onefold, run
+
+MIB = 1 << 20
+CLONES = 20
+
+
+def connect(pool, volume="default"):
+    client = nbd.NBD()
+    client.connect_uri(pool.uri(volume))
+    return client
+
+
+def pattern(pool, volume, command):
+    """Runs a command of qemu-io on a volume; a snapshot is opened read-only."""
+    read_only = ["-r"] if "@" in volume else []
+    done = run("qemu-io", "-f", "raw", *read_only, "-c", command, pool.uri(volume))
+    assert "failed" not in done.stdout, done.stdout
+
+
+def content(pool, volume):
+    """All bytes of a volume, by another client than libnbd."""
+    path = os.path.join(pool.folder, "copy")
+    run("nbdcopy", pool.uri(volume), path)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def snapshots(pool, *volume):
+    listed = json.loads(onefold("snapshot", "list", pool.path, *volume, "--json").stdout)["snapshots"]
+    return {entry["name"]: entry for entry in listed}
+
+
+def volumes(pool):
+    return {entry["name"]: entry for entry in json.loads(onefold("volume", "list", pool.path, "--json").stdout)["volumes"]}
+
+
+class Snapshots(unittest.TestCase):
+    def refused(self, *arguments, status=1):
+        done = onefold(*arguments, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stderr
+
+    def each_way(self, check):
+        """Runs a check on a pool that is served and on one that is not."""
+        for served in (True, False):
+            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
+                if not served:
+                    pool.stop()
+                check(pool)
+                if served:
+                    pool.stop()
+                pool.check()
+
+    def test_a_snapshot_keeps_what_its_volume_loses(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            pattern(pool, "default", "write -P 0x11 0 8M")
+            before = int(time.time())
+            said = onefold("snapshot", "create", pool.path, "default@one").stdout
+            self.assertIn("made the snapshot 'default@one'", said)
+            pattern(pool, "default", "write -P 0x22 2M 2M")
+            pattern(pool, "default", "write -z 4M 1M")
+            pattern(pool, "default", "discard 5M 1M")
+            for _ in range(2):
+                pattern(pool, "default@one", "read -P 0x11 0 8M")
+                pattern(pool, "default@one", "read -P 0 8M 56M")
+                pattern(pool, "default", "read -P 0x22 2M 2M")
+                pattern(pool, "default", "read -P 0 4M 2M")
+                pattern(pool, "default", "read -P 0x11 6M 2M")
+                pool.kill()
+                pool.serve("--memory", "64M", create=False)
+            found = snapshots(pool)["default@one"]
+            self.assertEqual([found[key] for key in ("volume", "size_bytes", "logical_blocks_used", "clones")],
+                             ["default", 64 * MIB, 2048, 0])
+            self.assertTrue(before <= found["created"] <= time.time(), found)
+            info = json.loads(run("nbdinfo", "--json", pool.uri("default@one")).stdout)["exports"][0]
+            self.assertTrue(info["is_read_only"], info)
+            self.assertEqual(info["export-size"], 64 * MIB)
+            client = connect(pool, "default@one")
+            with self.assertRaises(nbd.Error) as caught:
+                client.set_strict_mode(0)
+                client.pwrite(b"x" * 4096, 0)
+            self.assertEqual(caught.exception.errnum, errno.EPERM)
+            client.shutdown()
+            listed = json.loads(run("nbdinfo", "--list", "--json", pool.uri("")).stdout)["exports"]
+            self.assertEqual([export["export-name"] for export in listed], ["default"])
+            pool.stop()
+            pool.check()
+
+    def test_clones_begin_as_the_snapshot_and_go_their_own_ways(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            image = os.urandom(8 * MIB)
+            client = connect(pool)
+            for at in range(0, len(image), MIB):
+                client.pwrite(image[at:at + MIB], at)
+            client.shutdown()
+            onefold("snapshot", "create", pool.path, "default@gold")
+            used = pool.settled()["data_blocks_used"]
+            said = onefold("clone", pool.path, "default@gold", "vm", "--count", CLONES).stdout
+            self.assertIn(f"made {CLONES} volumes, clones of 'default@gold': 'vm-1' to 'vm-{CLONES}'", said)
+            names = [f"vm-{number + 1}" for number in range(CLONES)]
+            known = volumes(pool)
+            self.assertEqual(sorted(known), sorted(["default", *names]))
+            self.assertEqual({known[name]["origin"] for name in names}, {"default@gold"})
+            self.assertEqual((known["default"]["origin"], known["default"]["snapshots"]), (None, 1))
+            self.assertEqual(snapshots(pool)["default@gold"]["clones"], CLONES)
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["logical_blocks_used"]), (used, used))
+            whole = image + bytes(56 * MIB)
+            for name in (names[0], names[-1]):
+                self.assertEqual(content(pool, name), whole, name)
+            client = connect(pool, "vm-7")
+            client.pwrite(b"w" * 4096, MIB)
+            client.pwrite(b"v" * 512, 3 * MIB + 1024)
+            client.trim(MIB, 5 * MIB)
+            client.flush()
+            written = bytearray(whole)
+            written[MIB:MIB + 4096] = b"w" * 4096
+            written[3 * MIB + 1024:3 * MIB + 1536] = b"v" * 512
+            self.assertEqual(client.pread(4096, 3 * MIB), written[3 * MIB:3 * MIB + 4096])
+            client.shutdown()
+            pool.kill()
+            pool.serve("--memory", "64M", create=False)
+            found = content(pool, "vm-7")
+            self.assertEqual(found[:5 * MIB] + found[6 * MIB:], written[:5 * MIB] + written[6 * MIB:])
+            self.assertIn(found[5 * MIB:6 * MIB], (bytes(MIB), image[5 * MIB:6 * MIB]))
+            for name in ("vm-6", "vm-8", "default", "default@gold"):
+                self.assertEqual(content(pool, name), whole, name)
+            onefold("volume", "resize", pool.path, "vm-2", "128M")
+            self.assertEqual(content(pool, "vm-2"), whole + bytes(64 * MIB))
+            # A clone has snapshots and clones of its own.
+            onefold("snapshot", "create", pool.path, "vm-7@own")
+            onefold("clone", pool.path, "vm-7@own", "second")
+            self.assertEqual(content(pool, "second"), found)
+            self.assertEqual(volumes(pool)["second"]["origin"], "vm-7@own")
+            self.assertEqual(volumes(pool)["vm-7"]["origin"], "default@gold")
+            self.assertIn("clone of vm-7@own", onefold("volume", "list", pool.path).stdout)
+            self.assertIn("1 snapshot, clone of default@gold", onefold("volume", "list", pool.path).stdout)
+            onefold("volume", "delete", pool.path, "second")
+            onefold("snapshot", "delete", pool.path, "vm-7@own")
+            for name in names:
+                onefold("volume", "delete", pool.path, name)
+            self.assertEqual(content(pool, "default"), whole)
+            onefold("snapshot", "delete", pool.path, "default@gold")
+            self.assertEqual(snapshots(pool), {})
+            self.assertEqual(content(pool, "default"), whole)
+            status = pool.settled()
+            self.assertEqual((status["data_blocks_used"], status["logical_blocks_used"]), (used, used))
+            pool.stop()
+            pool.check()
+
+    def test_the_space_of_a_deleted_snapshot_comes_back_with_its_last_clone(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            client = connect(pool)
+            client.pwrite(os.urandom(4 * MIB), 0)
+            client.flush()
+            onefold("snapshot", "create", pool.path, "default@gold")
+            onefold("clone", pool.path, "default@gold", "vm")
+            client.pwrite(os.urandom(4 * MIB), 0)
+            client.shutdown()
+            self.assertEqual(pool.settled()["data_blocks_used"], 2048, "overwriting what a snapshot holds frees nothing")
+            onefold("snapshot", "delete", pool.path, "default@gold")
+            self.assertEqual(pool.settled()["data_blocks_used"], 2048, "the clone inherits it")
+            self.assertEqual((volumes(pool)["vm"]["origin"], volumes(pool)["default"]["snapshots"]), (None, 0))
+            self.refused("clone", pool.path, "default@gold", "other")
+            onefold("volume", "delete", pool.path, "vm")
+            onefold("volume", "delete", pool.path, "default")
+            self.assertEqual(pool.settled()["data_blocks_used"], 0)
+            pool.stop()
+            pool.check()
+
+    def test_a_group_is_of_one_moment(self):
+        """A client writes a number to two volumes, one after the other; in each group they differ by at most one."""
+        with Pool("64M").serve("--memory", "64M") as pool:
+            for name in ("data", "log"):
+                onefold("volume", "create", pool.path, name, "--size", "16M")
+            data, log = connect(pool, "data"), connect(pool, "log")
+            number = 0
+            for group in range(5):
+                making = subprocess.Popen([ONEFOLD, "snapshot", "create", pool.path, f"data@g{group}", f"log@g{group}"],
+                                          stdout=subprocess.DEVNULL)
+                while making.poll() is None or number == 0:
+                    number += 1
+                    for client in (data, log):
+                        client.pwrite(number.to_bytes(8) * 512, (number % 64) * 4096)
+                self.assertEqual(making.returncode, 0)
+            data.shutdown()
+            log.shutdown()
+
+            def newest(volume):
+                found = content(pool, volume)
+                return max(int.from_bytes(found[at:at + 8]) for at in range(0, 64 * 4096, 4096))
+
+            pool.kill()
+            pool.serve("--memory", "64M", create=False)
+            last = 0
+            for group in range(5):
+                first, second = newest(f"data@g{group}"), newest(f"log@g{group}")
+                self.assertIn(first - second, (0, 1), f"group {group}")
+                self.assertGreaterEqual(second, last)
+                last = first
+            self.assertEqual(list(snapshots(pool, "log")), [f"log@g{group}" for group in range(5)])
+            pool.stop()
+            pool.check()
+
+    def test_commands_work_without_a_server_as_with_one(self):
+        def check(pool):
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            made = json.loads(onefold("snapshot", "create", pool.path, "db@s", "default@s", "--json").stdout)["snapshots"]
+            self.assertEqual(sorted(entry["name"] for entry in made), ["db@s", "default@s"])
+            self.assertEqual(sorted(snapshots(pool)), ["db@s", "default@s"])
+            self.assertEqual(list(snapshots(pool, "db")), ["db@s"])
+            text = onefold("snapshot", "list", pool.path, "db").stdout
+            self.assertRegex(text, r"snapshot +created +size +holds +clones\n +db@s +\d{4}-\d\d-\d\d \d\d:\d\d UTC +16 MiB +0 bytes +0\n")
+            made = json.loads(onefold("clone", pool.path, "db@s", "new", "--count", "3", "--json").stdout)
+            self.assertEqual(made["clones"], ["new-1", "new-2", "new-3"])
+            self.assertIn("made the volume 'one', a clone of 'db@s'", onefold("clone", pool.path, "db@s", "one").stdout)
+            self.assertEqual(sorted(volumes(pool)), ["db", "default", "new-1", "new-2", "new-3", "one"])
+            self.assertIn("'db@s', 'default@s'", onefold("snapshot", "delete", pool.path, "db@s", "default@s").stdout)
+            self.assertEqual(snapshots(pool), {})
+            self.assertIn("no snapshots yet", onefold("snapshot", "list", pool.path).stdout)
+            onefold("volume", "delete", pool.path, "db")
+
+        self.each_way(check)
+
+    def test_what_cannot_be_done_is_refused_with_the_reason(self):
+        def check(pool):
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            onefold("snapshot", "create", pool.path, "db@s")
+            for arguments, reasons in [
+                (["snapshot", "create", pool.path, "db"], ["'db'", "VOLUME@NAME"]),
+                (["snapshot", "create", pool.path, "db@a", "default@b"], ["one name"]),
+                (["snapshot", "create", pool.path, "db@a", "db@a"], ["twice"]),
+                (["snapshot", "create", pool.path, "db@s"], ["'db@s' exists"]),
+                (["snapshot", "create", pool.path, "db@.s"], ["not allowed"]),
+                (["snapshot", "create", pool.path, "none@s"], ["no volume 'none'"]),
+                (["snapshot", "create", pool.path, "db@s@t"], ["not allowed"]),
+                (["snapshot", "list", pool.path, "none"], ["no volume 'none'"]),
+                (["snapshot", "delete", pool.path, "db@none"], ["no snapshot 'db@none'", "snapshot list"]),
+                (["snapshot", "delete", pool.path, "db"], ["VOLUME@NAME"]),
+                (["clone", pool.path, "db", "new"], ["VOLUME@NAME"]),
+                (["clone", pool.path, "db@none", "new"], ["no snapshot 'db@none'"]),
+                (["clone", pool.path, "db@s", "default"], ["'default' exists"]),
+                (["clone", pool.path, "db@s", "a@b"], ["not allowed"]),
+                (["clone", pool.path, "db@s", ".new", "--count", "3"], ["not allowed"]),
+                (["volume", "delete", pool.path, "db"], ["snapshots", "snapshot list"]),
+                (["volume", "delete", pool.path, "db@s"], ["onefold snapshot delete"]),
+                (["volume", "resize", pool.path, "db@s", "32M"], ["snapshot", "onefold clone"]),
+                (["volume", "resize", pool.path, "db@s", "1M", "--force"], ["snapshot", "onefold clone"]),
+                (["volume", "set", pool.path, "db@s", "read-only=off"], ["snapshot", "onefold clone"]),
+                (["volume", "create", pool.path, "db@t", "--size", "16M"], ["not allowed"]),
+            ]:
+                error = self.refused(*arguments)
+                for reason in reasons:
+                    self.assertIn(reason, error, arguments)
+            for count in ("0", "32769", "-1", "x"):
+                self.refused("clone", pool.path, "db@s", "new", f"--count={count}", status=2)
+            self.assertEqual(sorted(volumes(pool)), ["db", "default"])
+            self.assertEqual(list(snapshots(pool)), ["db@s"])
+
+        self.each_way(check)
+
+    def test_a_snapshot_in_use_is_deleted_only_by_force(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            pattern(pool, "default", "write -P 0x33 0 1M")
+            onefold("snapshot", "create", pool.path, "default@s")
+            readers, writer = [connect(pool, "default@s") for _ in range(2)], connect(pool)
+            self.assertIn("2 clients", self.refused("snapshot", "delete", pool.path, "default@s"))
+            self.assertEqual(readers[0].pread(4096, 0), b"\x33" * 4096)
+            onefold("snapshot", "delete", pool.path, "default@s", "--force")
+            for reader in readers:
+                with self.assertRaises(nbd.Error):
+                    reader.pread(4096, 0)
+            with self.assertRaises(nbd.Error):
+                connect(pool, "default@s")
+            self.assertEqual(writer.pread(4096, 0), b"\x33" * 4096)
+            writer.shutdown()
+            pool.stop()
+            pool.check()
+
+    def test_a_clone_of_a_read_only_volume_can_be_written(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "set", pool.path, "default", "read-only=on", "exclusive=on", "policy=full")
+            holder = connect(pool)
+            onefold("snapshot", "create", pool.path, "default@gold")
+            onefold("clone", pool.path, "default@gold", "vm")
+            # An exclusive volume lets one client in; its snapshots are for any number.
+            for _ in range(2):
+                pattern(pool, "default@gold", "read -P 0 0 1M")
+            holder.shutdown()
+            pattern(pool, "vm", "write -P 0x44 0 1M")
+            known = volumes(pool)
+            self.assertEqual((known["default"]["read_only"], known["vm"]["read_only"], known["vm"]["policy"]), (True, False, "full"))
+            pool.stop()
+            pool.check()
+
+    def test_other_commands_read_a_snapshot_and_write_none(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            pattern(pool, "default", "write -P 0x55 1M 1M")
+            onefold("snapshot", "create", pool.path, "default@s")
+            pattern(pool, "default", "write -P 0x66 1M 1M")
+            image = os.path.join(pool.folder, "image.raw")
+            said = onefold("export", pool.path, "default@s", image).stdout
+            self.assertIn("exported the volume 'default@s'", said)
+            with open(image, "rb") as file:
+                self.assertEqual(file.read(), bytes(MIB) + b"\x55" * MIB + bytes(62 * MIB))
+            uri = onefold("connect", pool.path, "default@s").stdout.strip()
+            self.assertIn("default@s", uri.replace("%40", "@"))
+            self.assertEqual(run("nbdinfo", "--size", uri).stdout.strip(), str(64 * MIB))
+            self.assertIn("readonly", onefold("connect", pool.path, "default@s", "--libvirt").stdout)
+            self.assertIn("snapshot", self.refused("import", pool.path, "default@s", image, "--overwrite"))
+            self.assertIn("snapshot", self.refused("import", pool.path, "default@other", image))
+            self.assertIn("default", onefold("status", pool.path).stdout)
+            for text in (onefold("status", pool.path, "--all").stdout, onefold("status", pool.path, "--prometheus").stdout,
+                         onefold("top", pool.path, "--once").stdout):
+                self.assertNotIn("@s", text)
+            metrics = onefold("status", pool.path, "--prometheus").stdout
+            self.assertRegex(metrics, r'onefold_volume_snapshots\{[^}]*volume="default"\} 1\n')
+            pool.stop()
+            onefold("export", pool.path, "default@s", image, "--overwrite")
+            with open(image, "rb") as file:
+                self.assertEqual(file.read(2 * MIB), bytes(MIB) + b"\x55" * MIB)
+            pool.check()
+
+    def test_a_deletion_on_a_terminal_asks_first(self):
+        with Pool("64M") as pool:
+            onefold("create", pool.path, "--capacity", "64M")
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            onefold("snapshot", "create", pool.path, "db@s")
+
+            def on_terminal(answer):
+                controller, terminal = pty.openpty()
+                try:
+                    done = subprocess.Popen([ONEFOLD, "snapshot", "delete", pool.path, "db@s"], stdin=terminal,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                    os.write(controller, answer)
+                    return done.communicate(timeout=PATIENCE)[1].decode(), done.returncode
+                finally:
+                    os.close(controller)
+                    os.close(terminal)
+
+            said, status = on_terminal(b"no\n")
+            self.assertEqual(status, 1)
+            self.assertIn("delete the snapshot 'db@s'", said)
+            self.assertIn("nothing was deleted", said)
+            self.assertEqual(on_terminal(b"yes\n")[1], 0)
+            self.assertEqual(snapshots(pool), {})
+
+
+if __name__ == "__main__":
+    unittest.main()
