@@ -33,7 +33,7 @@ enum Inherited {
     Wrong,
     /// They have no pages to visit.
     Skipped,
-    /// They must lead to something in an ancestor of this map.
+    /// They must name a page of an ancestor of this map.
     Checked(VolumeId),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Audit<'a> {
     failed: BTreeSet<u64>,
     /// Metadata blocks that some tree references.
     pub(super) reached: Vec<bool>,
-    /// Pages of ancestors that FROM has led to, by location; forgotten when there are many.
+    /// Pages of ancestors that FROM named, by location; forgotten when there are many.
     ancestors: BTreeMap<u32, Vec<u8>>,
     /// References to each slot from the trees.
     pub(super) counts: Vec<u32>,
@@ -336,9 +336,9 @@ impl<'a> Audit<'a> {
         self.descend(Region::Metadata, root.pointer, (root.height, 0), inherited, what, visit);
     }
 
-    /// Returns true if FROM `epoch` in a map leads to a page or, with `entry`, to a mapped or lost block: of a page of this level and number. Pages that
+    /// Returns true if FROM `epoch` in a map names a page of this level and number or, with `entry`, a mapped or lost block of it. Pages that
     /// cannot be read are reported elsewhere.
-    fn leads_to_something(
+    fn names_an_ancestor(
         &mut self,
         mut map: VolumeId,
         mut epoch: u64,
@@ -423,7 +423,7 @@ impl<'a> Audit<'a> {
         match (inherited, pointer.inherited_from()) {
             (Inherited::Skipped, Some(_)) => return,
             (Inherited::Checked(map), Some(epoch)) => {
-                if !self.leads_to_something(map, epoch, (level, index), None) {
+                if !self.names_an_ancestor(map, epoch, (level, index), None) {
                     self.contradiction(format!("{what}: page {index} of level {level} is that of no ancestor"));
                 }
                 return;
@@ -493,7 +493,7 @@ impl<'a> Audit<'a> {
                     let (entry, lba) = (Entry(u64_at(bytes, 0)), leaf * per_leaf + i as u64);
                     if let Some(epoch) = entry.inherited_from().filter(|_| has_parent)
                         && engine.pool.unflushed(Key::new(volume.id, lba)).is_none()
-                        && !audit.leads_to_something(volume.id, epoch, (0, leaf), Some(i as u64))
+                        && !audit.names_an_ancestor(volume.id, epoch, (0, leaf), Some(i as u64))
                     {
                         audit.contradiction(format!("{what}: block {lba} is that of no ancestor"));
                     }

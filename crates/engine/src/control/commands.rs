@@ -82,7 +82,7 @@ impl Engine {
                 CommandWait::Checkpoint { checkpoints } => {
                     (self.pool.checkpoint.done() >= checkpoints).then_some(Ok(()))
                 }
-                CommandWait::Snapshots { group } => self.pool.snapshots_result(group),
+                CommandWait::Snapshots { group } => self.pool.take_snapshots_result(group),
                 CommandWait::Change(change) => self.begin_change(at, change),
                 CommandWait::Record { sequence } => {
                     (self.pool.durable.journal().durable() >= sequence).then_some(Ok(()))

@@ -76,7 +76,7 @@ impl Engine {
     fn asked_by_clear(&self, id: RequestId, changes: usize, cleared: Cleared) -> Asked {
         let (asked, volume) = (Asked::clear(changes, cleared), self.requests.get(id).volume());
         let inherits = self.pool.durable.volumes().lineage().parent(volume).is_some();
-        if inherits || self.pool.has_snapshot_pending(volume) {
+        if inherits || self.pool.checkpoint.has_snapshot_pending(volume) {
             return Asked { who: MetadataUser::New, ..asked };
         }
         asked
@@ -85,7 +85,7 @@ impl Engine {
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
-        if self.pool.has_snapshot_pending(self.requests.get(id).volume()) {
+        if self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume()) {
             // The leaves stay with the snapshot.
             return Some(false);
         }
@@ -189,7 +189,7 @@ impl Engine {
             return Some(false);
         }
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
-        let is_held = self.pool.has_snapshot_pending(self.requests.get(id).volume());
+        let is_held = self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume());
         let (mut new, mut last, mut leaf) = (0, None, LastLeaf::default());
         for at in 0..self.requests.get(id).blocks().len() {
             let block = self.requests.get(id).blocks()[at];

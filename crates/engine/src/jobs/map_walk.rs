@@ -1,7 +1,8 @@
 //! A walk of all maps, for jobs that look for all referrers of some slots: a leaf at a time, in the order of volumes and blocks.
 //!
-//! The walk sees the mapping of a block at that moment, where it stands: deltas, map buffer, leaf. What a map inherits is seen in its ancestor. A block that has no leaf yet is seen if it is in the map buffer, so
-//! a walk begins after a checkpoint. Mappings made behind its position are not seen: callers must not depend on them.
+//! The walk sees the mapping of a block at that moment: deltas, map buffer, leaf. Inherited blocks are seen in the map of the ancestor. A block that has no
+//! leaf yet is seen if it is in the map buffer, so a walk begins after a checkpoint. Mappings made behind its position are not seen: callers must not depend
+//! on them.
 
 use crate::format::entry::{Entry, Key, LBA_BITS, Slot};
 use crate::metadata::page_cache::Region;

@@ -120,7 +120,7 @@ impl Pool {
             Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
             Err(Unresolved::Missing(missing)) => return Err(missing),
         };
-        if self.has_snapshot_pending(key.volume()) {
+        if self.checkpoint.has_snapshot_pending(key.volume()) {
             // The change would be the volume's alone, and the snapshot would keep the old slot.
             return Ok(false);
         }

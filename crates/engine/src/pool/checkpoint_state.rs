@@ -1,7 +1,7 @@
 //! The checkpoint as other parts of the pool see it: requests for one, its progress between two steps, the pressure that makes one urgent, the discards
 //! that one walks, and the writing of superblocks.
 
-use crate::api::Nanos;
+use crate::api::{Nanos, VolumeId};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::api::{IoOp, Segment};
 use crate::format::entry::Slot;
 use crate::format::superblock::Superblock;
 use crate::metadata::io::Purpose;
-use crate::pool::volumes::snapshots::SnapshotGroups;
+use crate::pool::snapshot_groups::SnapshotGroups;
 use crate::space::SlotState;
 
 /// State that a checkpoint in progress shares between its steps; during a step the checkpoint holds it.
@@ -70,6 +70,13 @@ impl CheckpointState {
     #[inline]
     pub(crate) fn done(&self) -> u64 {
         self.done
+    }
+
+    /// Returns true if a snapshot of a volume was asked for and is not durable yet, or if the map is that snapshot. The blocks and leaves of the volume stay
+    /// with the snapshot, so changes of them give nothing back; and no record may name the snapshot.
+    #[inline]
+    pub(crate) fn has_snapshot_pending(&self, map: VolumeId) -> bool {
+        !self.snapshots.is_empty() && self.snapshots.has(map, self.done)
     }
 
     /// Returns the time at which the last checkpoint ended.

@@ -25,6 +25,7 @@
 //! volumes               their table, creation, changes and deletion; volumes that users do not see
 //! copy_access           the pool for jobs that only move copies
 //! device                traits of the disk
+//! snapshot_groups       snapshots that were asked for and are not durable
 //! disk_index            the index on disk, if there is one
 //! flash                 copies of containers in front of the store, and the reads that go there
 //! growth                geometry, space and tables together
@@ -54,6 +55,7 @@ pub(crate) mod regions;
 mod replay;
 pub(crate) mod replicas;
 pub(crate) mod resolve;
+pub(crate) mod snapshot_groups;
 pub(crate) mod state;
 mod stats;
 pub(crate) mod tables;

@@ -38,8 +38,8 @@ impl Pool {
         }
     }
 
-    /// Returns the key of the map that has the entry of a block, and the entry: the block's own key, or that of an ancestor. A change of the block's slot that is
-    /// to show in all maps that have the block from there goes to that key.
+    /// Returns the entry of a block, and the key of the block in the map with that entry: its own, or that of an ancestor. A change of the slot for all maps that
+    /// inherit the block goes to that key.
     pub(crate) fn standing_entry(
         &mut self,
         volume: usize,
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// Returns what a map with FROM in place of a block has from its ancestors, with the key of the map that has it.
+    /// Returns the entry of a block that a map has FROM its ancestors, with the key of the block in the ancestor.
     #[cold]
     fn inherited_entry(
         &mut self,
@@ -107,7 +107,7 @@ impl Pool {
                     Walk::Missing(missing) if missing.pointer.is_lost() => Entry::LOST,
                     Walk::Missing(missing) => return Err(Unresolved::Missing(missing)),
                     Walk::Absent(level) if subtree.is_some_and(|inherited| level < inherited) => Entry::UNMAPPED,
-                    // Only what is there is inherited by name.
+                    // A place FROM an ancestor has something there.
                     Walk::Absent(_) => return Err(Unresolved::Damaged),
                 },
             };
@@ -118,8 +118,8 @@ impl Pool {
         Err(Unresolved::Damaged)
     }
 
-    /// Returns what a walk to a leaf of a map finds in its ancestors, where it ends at a subtree that the map inherits. For holes, that is all: a mapped block of a
-    /// snapshot never becomes one, and none becomes mapped.
+    /// Continues a walk to a leaf in the ancestors of a map, if it ended at an inherited subtree. Holes need no look into deltas and map buffer of an ancestor:
+    /// a mapped block of a snapshot never becomes a hole, and a hole never becomes mapped.
     #[inline]
     pub(crate) fn inherited_leaf(
         &mut self,
@@ -141,12 +141,12 @@ impl Pool {
         Ok(walk)
     }
 
-    /// Returns the key of the map that leads to a slot as its owner hint says: the owner's, or that of one of its next ancestors, of which the owner has another
-    /// block by now. `None` if none of these leads there.
+    /// Returns the key of the block that maps to a slot as its owner hint says: the owner's, or that of one of its next ancestors, where the owner has been
+    /// written since. `None` if none of these maps to it.
     pub(crate) fn referrer(&mut self, owner: Key, seen: Entry) -> Result<Option<Key>, Unresolved> {
         let mut map = Some(owner.volume());
         for _ in 0..ANCESTORS_TRIED {
-            let Some((id, at)) = map.and_then(|id| Some((id, self.volume_index(id)?))) else { return Ok(None) };
+            let Some((id, at)) = map.and_then(|id| Some((id, self.durable.volumes.find(id)?))) else { return Ok(None) };
             let key = Key::new(id, owner.lba());
             if let (key, entry) = self.standing_entry(at, key, &mut LastLeaf::default())?
                 && entry == seen

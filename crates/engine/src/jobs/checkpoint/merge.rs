@@ -14,8 +14,8 @@ use crate::metadata::tree::{Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
+use crate::pool::snapshot_groups::Mark;
 use crate::pool::volumes::end_of;
-use crate::pool::volumes::snapshots::Mark;
 use crate::space::SlotState;
 
 /// Number of slots of one step of the merge of counts: a single one costs no more than the check between two steps.
@@ -74,7 +74,7 @@ impl Checkpoint {
         let clear = self.clears.get(self.clear_at).map(|&(first, _)| Key(first));
         let point = self.points.get(self.point_at).map(|&(key, _)| key);
         let leaf = self.leaves.get(self.next_leaf).map(|leaf| leaf.first);
-        let snapshot = self.snapshots.marks.get(self.snapshot_at).map(|mark| Key::new(mark.volume, 0));
+        let snapshot = self.snapshots.marks().get(self.snapshot_at).map(|mark| Key::new(mark.volume, 0));
         [clear, point, leaf, snapshot].into_iter().flatten().min().map(Key::volume)
     }
 
@@ -136,7 +136,7 @@ impl Checkpoint {
     /// Gives the map of a volume that has just been merged to its snapshot, if this checkpoint makes one of it.
     fn take_snapshot(&mut self, pool: &mut Pool, volume: VolumeId) {
         let Some(&Mark { snapshot, .. }) =
-            self.snapshots.marks.get(self.snapshot_at).filter(|mark| mark.volume == volume)
+            self.snapshots.marks().get(self.snapshot_at).filter(|mark| mark.volume == volume)
         else {
             return;
         };

@@ -55,10 +55,10 @@ use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::checkpoint_state::CheckpointProgress;
 use crate::pool::disk_index::behind::DeferredPart;
+use crate::pool::snapshot_groups::SnapshotPlan;
 use crate::pool::state::LoadSnapshot;
 use crate::pool::state::Look;
 use crate::pool::state::Phase;
-use crate::pool::volumes::snapshots::SnapshotPlan;
 use crate::repair::Repairs;
 use crate::sizes::list_bytes;
 

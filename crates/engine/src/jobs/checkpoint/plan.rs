@@ -22,7 +22,7 @@ use crate::metadata::tree::{Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::metadata_reservation::Paths;
-use crate::pool::volumes::snapshots::SnapshotPlan;
+use crate::pool::snapshot_groups::SnapshotPlan;
 
 /// Number of new mappings with which a leaf is written regardless of its buffered ones: that costs less than to write it later.
 const MANY_POINTS: usize = 8;
@@ -104,11 +104,11 @@ impl Checkpoint {
         let counts = 2 * pool.metadata.geometry().map_leaf_entries() as usize + 1;
         let is_off = !pool.buffers_frozen();
         let keeps_all = pool.lacks_space_for_leaves(&self.shared);
-        if (keeps_all || self.spares_metadata) && !self.snapshots.flushed.is_empty() {
+        if (keeps_all || self.spares_metadata) && !self.snapshots.is_empty() {
             self.give_up_snapshots(pool);
         }
         // The flush for snapshots is all that this checkpoint flushes.
-        let has_snapshots = !self.snapshots.flushed.is_empty();
+        let has_snapshots = !self.snapshots.is_empty();
         let flushes = flushes && !keeps_all && !has_snapshots;
         let has_too_many = has_snapshots && buffered + new > pool.buffered_at_most();
         self.leaves.clear();
@@ -158,7 +158,7 @@ impl Checkpoint {
     /// Ends the plan; it begins again if there is no space for its snapshots.
     fn end_plan(&mut self, pool: &mut Pool) -> Progress {
         self.promise_planned(pool);
-        if !self.snapshots.flushed.is_empty() && !pool.spares_metadata_for_leaves(&self.shared) {
+        if !self.snapshots.is_empty() && !pool.spares_metadata_for_leaves(&self.shared) {
             self.give_up_snapshots(pool);
             self.begin_plan(pool);
             return Progress::Pause;
@@ -310,9 +310,8 @@ impl Checkpoint {
             }
             // Done once for each group: in its only pass, or in the second.
             pool.regions_mut().overwritten(first, new);
-            let is_for_snapshot = !snapshots.flushed.is_empty()
-                && old <= plan.for_snapshots
-                && snapshots.flushed.binary_search(&first.volume()).is_ok();
+            let is_for_snapshot =
+                !snapshots.is_empty() && old <= plan.for_snapshots && snapshots.flushes(first.volume());
             plan.for_snapshots -= if is_for_snapshot { old } else { 0 };
             let is_full =
                 is_for_snapshot || new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;

@@ -62,7 +62,7 @@ impl RemappedRun {
                 }
                 Err(_) => return Ok(None),
             };
-            if pool.has_snapshot_pending(key.volume()) {
+            if pool.checkpoint.has_snapshot_pending(key.volume()) {
                 return Err(ChangesStop::Waits);
             }
             keys.push(key);

@@ -14,6 +14,7 @@
 //! What must hold: a group is made as a whole, or refused as a whole. A volume with snapshots is not deleted. A snapshot that others inherit from stays when it
 //! is deleted, without a name, and is removed as a volume is when the last of them is gone.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -23,66 +24,11 @@ use crate::format::entry::Key;
 use crate::format::superblock::Root;
 use crate::format::volume::{Family, Snapshot, Volume, is_name};
 use crate::pool::Pool;
+use crate::pool::snapshot_groups::{Mark, SnapshotPlan};
 use crate::pool::volumes::{VolumeChange, end_of};
 
 /// Maximum number of snapshots of a volume.
 pub(crate) const MAX_SNAPSHOTS: usize = 4096;
-/// Number of checkpoints that flush the map buffer for a group before it is refused.
-const ROUNDS: u32 = 4;
-
-/// Volume and its snapshot that a checkpoint makes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Mark {
-    pub volume: VolumeId,
-    pub snapshot: VolumeId,
-}
-
-/// Progress of a group of snapshots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum GroupState {
-    /// Waits for a cut, after this many checkpoints that flushed for it.
-    Waits {
-        rounds: u32,
-    },
-    /// Is part of a checkpoint, and durable when this number of them is done.
-    Cut {
-        since: u64,
-    },
-    Refused(ControlError),
-}
-
-struct Group {
-    id: u64,
-    marks: Vec<Mark>,
-    state: GroupState,
-}
-
-/// Groups of snapshots that are not durable yet, or whose commands are not answered.
-#[derive(Default)]
-pub(crate) struct SnapshotGroups {
-    groups: Vec<Group>,
-    next: u64,
-}
-
-/// Snapshots that a checkpoint makes, and the volumes for which it flushes the map buffer; both in the order of volumes.
-#[derive(Default)]
-pub(crate) struct SnapshotPlan {
-    pub marks: Vec<Mark>,
-    pub flushed: Vec<VolumeId>,
-}
-
-impl SnapshotGroups {
-    /// Returns true if a snapshot of a volume was asked for and is not durable yet.
-    fn has(&self, volume: VolumeId, done: u64) -> bool {
-        let is_open = |group: &&Group| match group.state {
-            GroupState::Waits { .. } => true,
-            GroupState::Cut { since } => done < since,
-            GroupState::Refused(_) => false,
-        };
-        self.groups.iter().filter(is_open).any(|group| group.marks.iter().any(|mark| mark.volume == volume))
-    }
-}
-
 impl Pool {
     /// Enters a snapshot of each volume, all with one name and of one cut. `seconds` is the time of the driver's clock. Returns the group to ask for.
     pub(crate) fn create_snapshots(
@@ -142,100 +88,46 @@ impl Pool {
             self.checkpoint.note_inserted(at);
             marks.push(Mark { volume: of, snapshot });
         }
-        marks.sort();
-        let groups = &mut self.checkpoint.snapshots;
-        let id = groups.next;
-        groups.next += 1;
-        groups.groups.push(Group { id, marks, state: GroupState::Waits { rounds: 0 } });
         self.review_space();
         self.request_checkpoint();
-        Ok(id)
+        Ok(self.checkpoint.snapshots.add(marks))
     }
 
     /// Returns the result of a group of snapshots, once: durable, or refused. `None` while it waits.
-    pub(crate) fn snapshots_result(&mut self, id: u64) -> Option<Result<(), ControlError>> {
+    pub(crate) fn take_snapshots_result(&mut self, id: u64) -> Option<Result<(), ControlError>> {
         let done = self.checkpoint.done();
-        let groups = &mut self.checkpoint.snapshots.groups;
-        let at = groups.iter().position(|group| group.id == id)?;
-        let result = match groups[at].state {
-            GroupState::Cut { since } if since <= done => Ok(()),
-            GroupState::Refused(error) => Err(error),
-            GroupState::Cut { .. } | GroupState::Waits { .. } => return None,
-        };
-        groups.remove(at);
-        Some(result)
-    }
-
-    /// Returns true if a snapshot of a volume was asked for and is not durable yet. What its blocks and leaves have stays with the snapshot, so changes of them
-    /// give nothing back.
-    pub(crate) fn has_snapshot_pending(&self, volume: VolumeId) -> bool {
-        !self.checkpoint.snapshots.groups.is_empty() && self.checkpoint.snapshots.has(volume, self.checkpoint.done())
+        self.checkpoint.snapshots.take_result(id, done)
     }
 
     /// Chooses the snapshots that the beginning checkpoint makes, and refuses those that cannot be made.
     pub(crate) fn begin_snapshots(&mut self) -> SnapshotPlan {
-        let mut plan = SnapshotPlan::default();
-        if self.checkpoint.snapshots.groups.is_empty() {
-            return plan;
+        if self.checkpoint.snapshots.is_empty() {
+            return SnapshotPlan::default();
         }
         let since = self.checkpoint.done() + 1;
-        let mut left = self.limits.flushed();
-        let mut groups = core::mem::take(&mut self.checkpoint.snapshots.groups);
-        for group in &mut groups {
-            let GroupState::Waits { rounds } = group.state else { continue };
-            let is_there = |mark: &Mark| self.volume_index(mark.volume).is_some();
-            if !group.marks.iter().all(is_there) {
-                self.withdraw(&group.marks);
-                group.state = GroupState::Refused(ControlError::NoVolume);
-                continue;
-            }
-            // The second snapshot of a volume needs a cut of its own, and groups are made in their order.
-            let is_free = |mark: &Mark| !plan.flushed.contains(&mark.volume);
-            if !group.marks.iter().all(is_free) {
-                self.request_checkpoint();
-                continue;
-            }
-            let buffered = |mark: &Mark| self.durable.map_buffer.count(Key::new(mark.volume, 0), end_of(mark.volume));
-            let buffered: usize = group.marks.iter().map(buffered).sum();
-            if buffered > left && !plan.marks.is_empty() {
-                // The next checkpoint may flush more.
-                self.request_checkpoint();
-                break;
-            }
-            if buffered > left && rounds == ROUNDS {
-                self.withdraw(&group.marks);
-                group.state = GroupState::Refused(ControlError::NoSpace);
-                continue;
-            }
-            plan.flushed.extend(group.marks.iter().map(|mark| mark.volume));
-            if buffered > left {
-                group.state = GroupState::Waits { rounds: rounds + 1 };
-                self.request_checkpoint();
-                break;
-            }
-            left -= buffered;
-            group.state = GroupState::Cut { since };
-            for mark in &group.marks {
-                let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
-                self.durable.volumes.schedule(at, mark.volume, since);
-            }
-            plan.marks.extend(&group.marks);
+        let buffered = |volume: VolumeId| {
+            self.volume_index(volume)?;
+            Some(self.durable.map_buffer.count(Key::new(volume, 0), end_of(volume)))
+        };
+        let buffered: BTreeMap<VolumeId, Option<usize>> =
+            self.checkpoint.snapshots.waiting().map(|volume| (volume, buffered(volume))).collect();
+        let most = self.limits.flushed();
+        let (plan, refused, waits) =
+            self.checkpoint.snapshots.begin(since, most, |volume| buffered.get(&volume).copied().flatten());
+        self.withdraw(&refused);
+        for mark in plan.marks() {
+            let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
+            self.durable.volumes.schedule(at, mark.volume, since);
         }
-        self.checkpoint.snapshots.groups = groups;
-        plan.marks.sort();
-        plan.flushed.sort();
+        self.request_checkpoint_if(waits);
         plan
     }
 
     /// Refuses the snapshots of the beginning checkpoint: their leaves find no space.
     pub(crate) fn refuse_snapshots(&mut self) {
         let since = self.checkpoint.done() + 1;
-        let mut groups = core::mem::take(&mut self.checkpoint.snapshots.groups);
-        for group in groups.iter_mut().filter(|group| group.state == GroupState::Cut { since }) {
-            self.withdraw(&group.marks);
-            group.state = GroupState::Refused(ControlError::NoSpace);
-        }
-        self.checkpoint.snapshots.groups = groups;
+        let refused = self.checkpoint.snapshots.refuse(since);
+        self.withdraw(&refused);
         self.wake();
     }
 

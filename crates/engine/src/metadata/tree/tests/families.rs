@@ -33,7 +33,7 @@ fn content(entry: Entry) -> u64 {
 }
 
 /// Maps on a store, beside their arrays.
-struct Family {
+struct TestFamily {
     metadata: Metadata,
     disk: Disk,
     maps: Vec<Option<Map>>,
@@ -43,10 +43,10 @@ struct Family {
     is_cold: bool,
 }
 
-impl Family {
-    fn new(is_cold: bool) -> Family {
+impl TestFamily {
+    fn new(is_cold: bool) -> TestFamily {
         let volume = Map { parent: None, born: 0, gives: false, root: Root::default(), view: BTreeMap::new() };
-        Family { metadata: metadata(), disk: Disk::new(), maps: vec![Some(volume)], epoch: 1, slots: 0, is_cold }
+        TestFamily { metadata: metadata(), disk: Disk::new(), maps: vec![Some(volume)], epoch: 1, slots: 0, is_cold }
     }
 
     fn map(&self, at: usize) -> &Map {
@@ -222,7 +222,7 @@ impl Family {
     fn give(&mut self, map: usize) {
         let children = self.children(map);
         let Map { parent, born, gives, root, .. } = *self.map(map);
-        let may_give = |family: &Family| {
+        let may_give = |family: &TestFamily| {
             children.len() == 1 && !family.map(children[0]).gives && parent.is_none_or(|at| !family.map(at).gives)
         };
         if born == 0 || !gives && !may_give(self) {
@@ -353,7 +353,7 @@ fn block(choice: u64) -> u64 {
     leaf(choice) * PER_LEAF + [0, 5, 63][(choice / 100_000 % 3) as usize]
 }
 
-impl Family {
+impl TestFamily {
     fn change(&mut self, (what, at, more): (u8, u64, u64), probes: &mut BTreeSet<u64>) -> MapChange {
         let lba = block(at);
         probes.insert(lba);
@@ -414,7 +414,7 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..40),
         is_cold in any::<bool>(),
     ) {
-        let mut family = Family::new(is_cold);
+        let mut family = TestFamily::new(is_cold);
         let mut probes = BTreeSet::from([0, 100_000]);
         for step in steps {
             family.step(step, &mut probes);
@@ -430,7 +430,7 @@ fn whole(slot: u64) -> Entry {
 /// Checks a chain far longer than trees are high: a block at the bottom is found in two trees, and a block of any snapshot in one more hop than levels.
 #[test]
 fn a_long_chain_of_snapshots_is_read_in_few_hops() {
-    let mut family = Family::new(false);
+    let mut family = TestFamily::new(false);
     let mut probes = BTreeSet::new();
     family.write(0, &[MapChange::Set(0, whole(1)), MapChange::Set(70 * PER_LEAF, whole(2))]);
     for round in 0..60 {
@@ -447,7 +447,7 @@ fn a_long_chain_of_snapshots_is_read_in_few_hops() {
 /// Checks a fan of clones: each writes a leaf and its path, and shares all other pages.
 #[test]
 fn a_clone_has_pages_of_its_own_only_where_it_writes() {
-    let mut family = Family::new(true);
+    let mut family = TestFamily::new(true);
     let far = 1000 * PER_LEAF;
     family.write(0, &[0, 1, 40, 1000].map(|leaf| MapChange::Set(leaf * PER_LEAF, whole(leaf))));
     family.snapshot(0);
@@ -467,7 +467,7 @@ fn a_clone_has_pages_of_its_own_only_where_it_writes() {
 /// Checks maps that no sound pool has: a writer refuses them, and takes no page from elsewhere.
 #[test]
 fn pointers_and_entries_from_where_no_ancestor_has_a_page_are_contradictions() {
-    let mut family = Family::new(false);
+    let mut family = TestFamily::new(false);
     family.write(0, &[MapChange::Set(0, whole(1)), MapChange::Set(40 * PER_LEAF, whole(2))]);
     family.snapshot(0);
     let (root, ancestors) = (family.map(0).root, family.ancestors(0));
