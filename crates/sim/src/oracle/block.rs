@@ -56,6 +56,8 @@ pub struct Block {
     memories: Vec<Memory>,
     /// Moment at which the set of states last changed other than by observation.
     changed: Moment,
+    /// Moment at which a change last began or ended, also before a crash.
+    touched: Moment,
     /// True if no change came since the pool was opened: a content read now was durable then.
     is_untouched: bool,
 }
@@ -68,7 +70,44 @@ impl Block {
             changes: Vec::new(),
             memories: vec![Memory { content, last: NOW, dead_since: NOW }],
             changed: 0,
+            touched: 0,
             is_untouched: true,
+        }
+    }
+
+    /// Creates a block of a snapshot or of its clone: it has one of these contents, durable, and no change is in flight.
+    pub fn one_of(contents: Vec<Cells>, touched: Moment) -> Block {
+        assert!(!contents.is_empty(), "a block has a content");
+        Block {
+            states: contents.iter().map(|&content| State { content, included: 0 }).collect(),
+            changes: Vec::new(),
+            memories: contents.iter().map(|&content| Memory { content, last: NOW, dead_since: NOW }).collect(),
+            changed: 0,
+            touched,
+            is_untouched: true,
+        }
+    }
+
+    /// Returns every content that is possible now, each once.
+    pub fn possible(&self) -> Vec<Cells> {
+        let mut contents = Vec::with_capacity(self.states.len());
+        for state in &self.states {
+            if !contents.contains(&state.content) {
+                contents.push(state.content);
+            }
+        }
+        contents
+    }
+
+    /// Returns the moment at which a change last began or ended.
+    pub fn touched(&self) -> Moment {
+        self.touched
+    }
+
+    /// Notes that a crash ends the changes in flight, if there are any.
+    pub fn interrupt(&mut self, now: Moment) {
+        if !self.changes.is_empty() {
+            self.touched = now;
         }
     }
 
@@ -94,7 +133,7 @@ impl Block {
         let bit = 1 << used.trailing_ones();
         self.changes.push(Change { token, mask, values, bit, with: fua.then(Vec::new) });
         self.is_untouched = false;
-        self.changed = now;
+        (self.changed, self.touched) = (now, now);
         self.close_over_changes();
         self.remember(now);
     }
@@ -114,7 +153,7 @@ impl Block {
         for state in &mut self.states {
             state.included &= !change.bit;
         }
-        self.changed = now;
+        (self.changed, self.touched) = (now, now);
         self.distinct();
         self.remember(now);
     }

@@ -3,5 +3,6 @@
 
 pub mod block;
 pub mod blocks;
+mod families;
 pub mod model;
 pub mod range;

@@ -11,6 +11,7 @@ use engine::{Controller, Extent, Goal, KeepRuns, Policy, Timing, VolumeId};
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
 use crate::oracle::blocks::Blocks;
+use crate::oracle::families::{Group, SnapshotOf};
 pub use crate::oracle::range::{Part, Range};
 use crate::{Checked, violated};
 
@@ -75,10 +76,32 @@ pub struct ModelVolume {
     /// Existence of the volume.
     pub existence: Existence,
     stamp: Stamp,
-    blocks: Blocks,
+    /// Number that no other volume of the model has, and that of the snapshot that it inherits from.
+    pub(super) serial: u64,
+    pub(super) parent: Option<u64>,
+    /// What it is a snapshot of, if it is one.
+    pub(super) snapshot: Option<SnapshotOf>,
+    /// Moment since which its changes are in its own map; the content of earlier ones is inherited.
+    pub(super) own_since: Moment,
+    pub(super) blocks: Blocks,
 }
 
 impl ModelVolume {
+    /// Returns true if it is a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// Returns true if writes to it are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.properties.read_only || self.is_snapshot()
+    }
+
+    /// Returns true if it inherits from a snapshot.
+    pub fn has_parent(&self) -> bool {
+        self.parent.is_some()
+    }
+
     /// Returns the number of blocks that requests may touch, whichever size is in force during a resize.
     pub fn safe_blocks(&self) -> u64 {
         self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
@@ -99,7 +122,7 @@ impl ModelVolume {
         self.most_blocks.max(self.resizing.unwrap_or(0))
     }
 
-    fn set_size(&mut self, blocks: u64) {
+    pub(super) fn set_size(&mut self, blocks: u64) {
         self.size_blocks = blocks;
         self.most_blocks = self.most_blocks.max(blocks);
         self.blocks.truncate(blocks);
@@ -132,12 +155,16 @@ const WRITTEN_AT_ONCE: u64 = 1 << 16;
 /// The model. Cloning is cheap: blocks are shared until they change.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    volumes: Vec<ModelVolume>,
+    pub(super) volumes: Vec<ModelVolume>,
+    /// Groups of snapshots whose moment is not certain.
+    pub(super) groups: Vec<Group>,
+    /// Number of volumes that there have been.
+    pub(super) serials: u64,
     requests: BTreeMap<u64, Request>,
     pool_policy: Option<Policy>,
     /// Policies that the pool may have after a crash, while a change is in flight.
     possible_pool_policies: Vec<Option<Policy>>,
-    now: Moment,
+    pub(super) now: Moment,
     floor: Moment,
     /// Moment from which on contents are remembered even if later ones are durable; 0: no such moment.
     kept_since: Moment,
@@ -170,12 +197,7 @@ impl Model {
 
     /// Applies a crash like [`Model::crash`], but holds only the earlier `promise`.
     pub fn crash_since(&mut self, promise: Promise) {
-        self.requests.clear();
-        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
-            if !block.is_simple() {
-                Rc::make_mut(block).crash(promise.floor, promise.now);
-            }
-        }
+        self.crash_with(promise.floor, promise.now);
     }
 
     /// Returns all volumes, with the remains of those that are gone.
@@ -190,7 +212,12 @@ impl Model {
 
     /// Notes that a volume's creation is submitted.
     pub fn begin_create(&mut self, name: &str, size_blocks: u64, policy: Option<Policy>) {
-        let properties = Properties { policy, ..Properties::default() };
+        self.enter(name, size_blocks, Properties { policy, ..Properties::default() });
+    }
+
+    /// Enters a volume whose creation is submitted, without content.
+    pub(super) fn enter(&mut self, name: &str, size_blocks: u64, properties: Properties) -> &mut ModelVolume {
+        self.serials += 1;
         self.volumes.push(ModelVolume {
             name: name.to_string(),
             size_blocks,
@@ -201,8 +228,13 @@ impl Model {
             id: None,
             existence: Existence::Creating,
             stamp: Stamp::default(),
+            serial: self.serials,
+            parent: None,
+            snapshot: None,
+            own_since: 0,
             blocks: Blocks::default(),
         });
+        self.volumes.last_mut().expect("it was entered")
     }
 
     /// Notes the answer to a volume's creation. Panics if none of this name is in flight.
@@ -218,10 +250,10 @@ impl Model {
         self.volumes[volume].stamp.reshaped += 1;
     }
 
-    /// Notes that a volume's deletion is answered: its blocks are forgotten.
+    /// Notes that a volume's deletion is answered: its blocks are forgotten, but for those of a snapshot that others inherit from.
     pub fn end_delete(&mut self, volume: usize) {
         self.volumes[volume].existence = Existence::Gone;
-        self.volumes[volume].blocks = Blocks::default();
+        self.forget_gone();
     }
 
     /// Notes that a new size is submitted. No request may be in flight that a later growth would let through.
@@ -233,12 +265,14 @@ impl Model {
 
     /// Notes that the new size is answered, and applies it. Panics if no resize is in flight.
     pub fn end_resize(&mut self, volume: usize) {
+        self.note_moment(volume);
         let blocks = self.volumes[volume].resizing.take().expect("it is being resized");
         self.volumes[volume].set_size(blocks);
     }
 
     /// Notes that the new size is refused: the old one stays.
     pub fn fail_resize(&mut self, volume: usize) {
+        self.note_moment(volume);
         self.volumes[volume].resizing = None;
     }
 
@@ -304,6 +338,7 @@ impl Model {
         if ids.len() != listed.len() || names.len() != listed.len() {
             return violated(format!("volumes share a number or a name: {listed:?}"));
         }
+        self.find_snapshots(listed, &known, opened)?;
         let mut expected = 0;
         for volume in &mut self.volumes {
             let found = listed.iter().find(|listed| match volume.id {
@@ -351,7 +386,10 @@ impl Model {
             assert!(self.requests.is_empty(), "nothing survives a crash");
             self.pool_policy = pool_policy;
             self.possible_pool_policies.clear();
-            self.volumes.retain(|volume| volume.existence == Existence::Certain);
+            self.forget_gone();
+            let held: Vec<u64> =
+                (0..self.volumes.len()).filter(|&at| self.is_held(at)).map(|at| self.volumes[at].serial).collect();
+            self.volumes.retain(|volume| volume.existence == Existence::Certain || held.contains(&volume.serial));
         }
         Ok(())
     }
@@ -420,6 +458,7 @@ impl Model {
         let Some(Request::Change { range, .. }) = self.requests.remove(&token) else {
             panic!("only a change in flight is answered")
         };
+        self.note_moment(range.volume);
         self.now += 1;
         let keep = self.oldest_interest();
         // A block that was cut off, or deleted with its volume, holds nothing any more.
@@ -461,6 +500,7 @@ impl Model {
                 break;
             }
             let Some(block) = volume.blocks.get_mut(part.block) else {
+                // No moment has another content of it.
                 if values == ZERO {
                     continue;
                 }
@@ -479,6 +519,12 @@ impl Model {
                     part.from,
                     part.to,
                     block.possible_since(since)
+                ));
+            }
+            if !self.groups.is_empty() && !self.explain(range.volume, part, &values) {
+                return violated(format!(
+                    "snapshot {name} block {} cells {}..{} read as {mine:x?}: no moment explains all blocks that were read",
+                    part.block, part.from, part.to
                 ));
             }
         }
@@ -544,48 +590,24 @@ impl Model {
 
     /// Applies a death of the machine or the process: requests in flight are never answered, and each block has any content that may remain.
     pub fn crash(&mut self) {
+        self.crash_with(self.floor, ALWAYS);
+    }
+
+    fn crash_with(&mut self, floor: Moment, certain: Moment) {
+        self.close_groups();
         self.requests.clear();
         for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
             if !block.is_simple() {
-                Rc::make_mut(block).crash(self.floor, ALWAYS);
+                let block = Rc::make_mut(block);
+                block.interrupt(self.now);
+                block.crash(floor, certain);
             }
         }
-    }
-
-    /// Counts the blocks that may take space now, under any order of the requests in flight, and with any contents that
-    /// may come back.
-    pub fn blocks_that_may_take_space(&self) -> u64 {
-        let blocks = self.volumes.iter().flat_map(|volume| volume.blocks.iter());
-        blocks.filter(|(_, block)| block.may_take_space()).count() as u64
     }
 
     /// Returns the content of a block if only one is possible.
     pub fn only(&self, volume: usize, block: u64) -> Option<Cells> {
         self.volumes[volume].blocks.get(block).map_or(Some(ZERO), |block| block.only())
-    }
-
-    /// Counts the non-zero blocks of a volume, all of which must have been read while the engine was idle.
-    pub fn used(&self, volume: usize) -> u64 {
-        self.non_zero(volume).count() as u64
-    }
-
-    /// Counts the distinct non-zero contents of all volumes, all of whose blocks must have been read while the engine was idle.
-    pub fn distinct(&self) -> u64 {
-        (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)).collect::<BTreeSet<_>>().len() as u64
-    }
-
-    /// Returns the non-zero blocks of a volume whose content other blocks have, too. All blocks must have been read while the engine was idle.
-    pub fn repeated(&self, volume: usize) -> u64 {
-        let mut times = BTreeMap::<Cells, u64>::new();
-        for content in (0..self.volumes.len()).flat_map(|volume| self.non_zero(volume)) {
-            *times.entry(content).or_default() += 1;
-        }
-        self.non_zero(volume).filter(|content| times[content] > 1).count() as u64
-    }
-
-    fn non_zero(&self, volume: usize) -> impl Iterator<Item = Cells> {
-        let contents = self.volumes[volume].blocks.iter().map(|(_, block)| block.only().expect("every block was read"));
-        contents.filter(|content| *content != ZERO)
     }
 
     fn take_observation(&mut self, token: u64) -> (Range, Moment) {
@@ -816,7 +838,7 @@ mod tests {
         let mut model = pool();
         write(&mut model, 1, range(0, 16), 7);
         write(&mut model, 2, range(16, 8), 8);
-        assert_eq!((model.used(0), model.distinct(), model.blocks_that_may_take_space()), (3, 2, 3));
+        assert_eq!((model.used(0), model.distinct(), model.blocks_that_may_take_space()), ((3, 3), (2, true), 3));
         assert_eq!(model.repeated(0), 2);
     }
 }

@@ -44,6 +44,12 @@ pub struct Config {
     pub offers_growth: bool,
     /// True if volumes are deleted and resized, and their properties changed.
     pub changes_volumes: bool,
+    /// True if volumes get snapshots and clones.
+    pub has_families: bool,
+    /// Maximum number of snapshots at a time.
+    pub most_snapshots: usize,
+    /// Maximum number of volumes at a time with which a clone is made.
+    pub most_clones: usize,
     /// Key by which the read cache finds blocks.
     pub cache_key: CacheKey,
     /// True if the pool has an owner, whose record the engine reads. In runs with crashes others take the pool over.
@@ -96,6 +102,9 @@ impl Config {
             grows: false,
             offers_growth: false,
             changes_volumes: true,
+            has_families: false,
+            most_snapshots: 20,
+            most_clones: 8,
             cache_key: CacheKey::Sector,
             owned: false,
             flash: None,
@@ -153,12 +162,17 @@ impl Config {
             limits.buffers = limits.write_buffers + 2 * (geometry.piece_blocks + 1);
             limits.read_ahead = random_flash.pick(&[0, 0, 1024]);
         }
+        // And of another.
+        let families = &mut Random::new(seed ^ 0x6661_6d69_6c79);
         Config {
             seed,
             parameters: parameters(geometry, seed),
             limits,
             volumes,
             first_number,
+            has_families: families.one_in(3),
+            most_snapshots: families.pick(&[3, 8, 20]),
+            most_clones: families.pick(&[4, 6, 11]),
             depth: random.pick(&[1, 2, 4, 8, 12]),
             pace: random.pick(&[0, 2, 6, 20]),
             contents,

@@ -12,7 +12,7 @@ use crate::runs::config::{Config, FEW};
 use crate::runs::forged;
 use crate::world::disk::Cut;
 
-/// A run of cells in the volume with this number, modulo the number of volumes. It is cut at the volume's end.
+/// A run of cells in the volume with this number, modulo the number of volumes ([`SNAPSHOTS_TOO`]: and snapshots). It is cut at the volume's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// Number of the volume.
@@ -141,6 +141,21 @@ pub enum Operation {
         /// Number of the volume.
         volume: u64,
     },
+    /// Makes a snapshot of each of these volumes, in one group, whatever is in flight.
+    Snapshot {
+        /// Numbers of the volumes.
+        volumes: Vec<u64>,
+    },
+    /// Clones a snapshot.
+    Clone {
+        /// Number of the snapshot; 0: the newest.
+        snapshot: u64,
+    },
+    /// Deletes a snapshot.
+    DeleteSnapshot {
+        /// Number of the snapshot; 0: the oldest.
+        snapshot: u64,
+    },
     /// Resizes a volume; shrinks it whatever is in flight.
     ResizeVolume {
         /// Number of the volume.
@@ -265,8 +280,11 @@ const POLICIES: [&str; 16] = [
     "idedup:8",
 ];
 
+/// First number of a volume in a [`Place`] that may select a snapshot. Smaller ones select volumes, as long as there is one.
+pub const SNAPSHOTS_TOO: u64 = 1 << 32;
+
 /// Number of kinds of operations, each with a weight.
-const OPERATION_KINDS: usize = 30;
+const OPERATION_KINDS: usize = 33;
 /// Maximum number of blocks of a volume that are read for a plan.
 const MOST_READ: u64 = 96;
 /// Maximum number of blocks of a volume that are filled at once: more than the pools of the swarm hold.
@@ -322,6 +340,8 @@ pub struct Generator<'a> {
     upcoming: Vec<Operation>,
     /// Random stream for plans of relocation.
     plans: Random,
+    /// Random stream for snapshots and clones.
+    families: Random,
     /// True if the engine may end, and another one begin.
     may_end: bool,
 }
@@ -359,6 +379,12 @@ impl Generator<'_> {
         if config.flash.is_some() {
             weights[29] = 10 * Random::new(seed ^ 0x6672_6f6e).pick(&[0, 1, 2, 4]);
         }
+        let mut families = Random::new(seed ^ 0x6661_6d69);
+        if config.has_families {
+            weights[30] = 8 * families.pick(&[1, 2, 4]);
+            weights[31] = 4 * families.pick(&[0, 1, 2, 4]);
+            weights[32] = 6 * families.pick(&[0, 1, 2, 4]);
+        }
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -387,6 +413,7 @@ impl Generator<'_> {
             fills,
             upcoming: Vec::new(),
             plans,
+            families,
             may_end: crashes,
         }
     }
@@ -397,6 +424,50 @@ impl Generator<'_> {
     }
 
     fn operation(&mut self) -> Operation {
+        let operation = self.any_operation();
+        if self.config.has_families { self.spread(operation) } else { operation }
+    }
+
+    /// Lets an operation go to any volume, or to a snapshot: mostly reads.
+    fn spread(&mut self, mut operation: Operation) -> Operation {
+        let random = &mut self.families;
+        let any = random.below(64);
+        let (place, one_in) = match &mut operation {
+            Operation::Read(place) | Operation::ReadOn { place, .. } | Operation::Extents { place, .. } => (place, 2),
+            Operation::Write { place, .. }
+            | Operation::WriteTogether { place, .. }
+            | Operation::WriteZeroes { place, .. }
+            | Operation::Trim { place, .. } => (place, 60),
+            Operation::DeleteVolume { volume } => {
+                *volume = any;
+                return operation;
+            }
+            _ => return operation,
+        };
+        if random.one_in(one_in) {
+            place.volume = SNAPSHOTS_TOO + any;
+        } else if random.one_in(2) {
+            place.volume = any;
+        }
+        operation
+    }
+
+    /// Draws a group of snapshots, or a chain of them with writes between.
+    fn snapshot(&mut self) -> Operation {
+        let random = &mut self.families;
+        let volumes: Vec<u64> = (0..random.pick(&[1, 1, 2, 3])).map(|_| random.below(16)).collect();
+        if random.one_in(12) {
+            for _ in 0..self.families.between(2, 12) {
+                self.upcoming.push(Operation::Snapshot { volumes: volumes[..1].to_vec() });
+                let Operation::Write { mut place, contents, fua } = self.write(false) else { continue };
+                place.volume = volumes[0];
+                self.upcoming.push(Operation::Write { place, contents, fua });
+            }
+        }
+        Operation::Snapshot { volumes }
+    }
+
+    fn any_operation(&mut self) -> Operation {
         if let Some(next) = self.upcoming.pop() {
             return next;
         }
@@ -447,6 +518,9 @@ impl Generator<'_> {
                 Operation::ReadOn { place, blocks, swapped: self.random.one_in(3) }
             }
             26 => self.fill(),
+            30 => self.snapshot(),
+            31 => Operation::Clone { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
+            32 => Operation::DeleteSnapshot { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
             27 => self.timing(),
             28 => self.relocating(),
             29 => {
@@ -740,6 +814,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(kinds.len(), 33, "{kinds:?}");
+        assert_eq!(kinds.len(), 36, "{kinds:?}");
     }
 }

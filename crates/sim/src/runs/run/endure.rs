@@ -100,6 +100,9 @@ impl Run {
                 self.model.end_create(name, false);
                 true
             }
+            (Pending::Snapshots { first }, ControlError::NoSpace) if self.lacks_space_by_fault() => {
+                self.model.end_snapshots(*first, false).is_ok()
+            }
             (_, ControlError::ReadOnly) => self.has_failed(),
             // Mappings in the map buffer stay there.
             (Pending::Settle, ControlError::NoSpace) if self.lacks_space_by_fault() => {
@@ -153,6 +156,9 @@ impl Run {
             operation,
             Operation::CreateVolume { .. }
                 | Operation::DeleteVolume { .. }
+                | Operation::Snapshot { .. }
+                | Operation::Clone { .. }
+                | Operation::DeleteSnapshot { .. }
                 | Operation::ResizeVolume { .. }
                 | Operation::SetVolume { .. }
                 | Operation::SetTiming { .. }

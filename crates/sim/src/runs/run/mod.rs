@@ -8,6 +8,7 @@
 //! opening     opening, closing and crashes of a pool
 //! owner       takeover of the pool by another server
 //! volumes     volumes and their settings
+//! families    snapshots and clones
 //! fronting    detaching and attaching of a flash
 //! relocating  runs of relocation plans
 //! endure      behaviour of a pool whose writes get lost
@@ -15,6 +16,7 @@
 //! ```
 
 mod endure;
+mod families;
 mod fronting;
 mod inspect;
 mod opening;
@@ -33,7 +35,7 @@ use crate::content::{CELLS, numbered};
 use crate::oracle::model::{Existence, Model, ModelVolume, Part, Range, Stamp};
 use crate::random::Random;
 use crate::runs::config::Config;
-use crate::runs::workload::{Operation, Place};
+use crate::runs::workload::{Operation, Place, SNAPSHOTS_TOO};
 use crate::transcript::Trace;
 use crate::world::disk::Disk;
 use crate::world::faults::Struck;
@@ -105,6 +107,12 @@ pub(crate) enum Pending {
     },
     Delete {
         volume: usize,
+    },
+    /// The deletion of a volume with snapshots.
+    WithSnapshots,
+    Snapshots {
+        /// Serial of the first snapshot of the group.
+        first: u64,
     },
     Resize {
         volume: usize,
@@ -353,6 +361,9 @@ impl Run {
             Operation::CreateVolume { size_blocks, policy } => self.create_volume(*size_blocks, *policy),
             Operation::Grow { containers, metadata } => self.grow(*containers, *metadata),
             Operation::DeleteVolume { volume } => self.delete_volume(*volume),
+            Operation::Snapshot { volumes } => self.snapshot_volumes(volumes),
+            Operation::Clone { snapshot } => self.clone_snapshot(*snapshot),
+            Operation::DeleteSnapshot { snapshot } => self.delete_snapshot(*snapshot),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => {
                 let change =
@@ -431,11 +442,17 @@ impl Run {
         Range { volume, first, count: place.count.min(cells - first) }
     }
 
-    /// Returns the index in the model of the volume that a number selects, among the usable ones.
+    /// Returns the index in the model of the volume that a number selects, among the usable ones; from [`SNAPSHOTS_TOO`] on, snapshots are among them.
     pub(crate) fn volume(&self, number: u64) -> usize {
         let volumes = self.model.volumes().iter().enumerate();
         let usable: Vec<usize> = volumes.filter(|(_, volume)| volume.is_usable()).map(|(index, _)| index).collect();
-        usable[number as usize % usable.len()]
+        let is_volume = |&index: &usize| !self.model.volumes()[index].is_snapshot();
+        if number < SNAPSHOTS_TOO && usable.iter().any(is_volume) {
+            let count = usable.iter().copied().filter(|index| is_volume(index)).count();
+            let mut volumes = usable.into_iter().filter(is_volume);
+            return volumes.nth(number as usize % count).expect("there are so many");
+        }
+        usable[(number % SNAPSHOTS_TOO) as usize % usable.len()]
     }
 
     /// Sometimes makes some steps of the world before the next submission.
@@ -592,7 +609,7 @@ impl Run {
     /// Tells the model of a change, unless its volume is read-only.
     fn begin_change(&mut self, range: Range, is_write: bool, value: impl Fn(Part, usize) -> u32, fua: bool) -> u64 {
         let (volume, stamp) = (range.volume, self.model.stamp(range.volume));
-        if self.model.volumes()[volume].properties.read_only {
+        if self.model.volumes()[volume].is_read_only() {
             return self.token(Pending::Refused { volume, stamp });
         }
         let token = self.token(Pending::Change { range, is_write, stamp });
@@ -786,7 +803,7 @@ impl Run {
             (Pending::Change { .. }, Ok(Answer::Done)) => self.model.end_change(token, true),
             (Pending::Change { range, is_write, .. }, Err(Error::NoSpace)) => {
                 self.counts.without_space += 1;
-                let needs_no_space = !*is_write && range.is_aligned();
+                let needs_no_space = !*is_write && range.is_aligned() && !self.model.is_in_family(range.volume);
                 let by_fault = self.lacks_space_by_fault() || self.lacks_host_space_by_fault(before);
                 let waits_for_growth = self.growth_offered.is_some_and(|first| number_of(token) >= first);
                 let is_credible = self.may_be_full() || self.may_lack_metadata() && !waits_for_growth;

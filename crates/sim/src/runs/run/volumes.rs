@@ -8,7 +8,7 @@
 use engine::timing::Mode;
 use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
 
-use crate::oracle::model::{Existence, Listing, Properties};
+use crate::oracle::model::{Existence, Listing, ModelVolume, Properties};
 use crate::runs::config::FEW;
 use crate::runs::run::{Pending, Run};
 use crate::runs::workload::HUGE;
@@ -23,7 +23,8 @@ impl Run {
         while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. })) {
             self.wait()?;
         }
-        let there = self.model.volumes().iter().filter(|volume| volume.existence != Existence::Gone);
+        let is_there = |volume: &&ModelVolume| volume.existence != Existence::Gone && !volume.is_snapshot();
+        let there = self.model.volumes().iter().filter(is_there);
         if there.count() >= FEW.max(self.config.volumes.len()) {
             return Ok(());
         }
@@ -35,7 +36,8 @@ impl Run {
             };
             of_name(Existence::Creating) || of_name(Existence::Certain)
         };
-        let leaving = self.model.volumes().iter().filter(|volume| volume.existence == Existence::Deleting);
+        let is_leaving = |volume: &&ModelVolume| volume.existence == Existence::Deleting && !volume.is_snapshot();
+        let leaving = self.model.volumes().iter().filter(is_leaving);
         let free = leaving.map(|volume| volume.name.clone()).find(|name| !taken(name));
         let takes_name = free.is_some();
         name = free.unwrap_or(name);
@@ -48,9 +50,10 @@ impl Run {
     }
 
     /// Waits until no change of volumes is in flight, so that there is one at a time.
-    fn wait_for_change(&mut self) -> Checked {
+    pub(super) fn wait_for_change(&mut self) -> Checked {
         let changes = |pending: &Pending| {
-            matches!(pending, Pending::Delete { .. } | Pending::Resize { .. } | Pending::Set { .. } | Pending::SetPool)
+            use Pending::{Delete, Resize, Set, SetPool, WithSnapshots};
+            matches!(pending, Delete { .. } | WithSnapshots | Resize { .. } | Set { .. } | SetPool)
         };
         while self.pending.values().any(changes) {
             self.wait()?;
@@ -59,18 +62,24 @@ impl Run {
     }
 
     /// Returns the index of the volume that a number selects, if its existence is certain.
-    fn changeable(&self, number: u64) -> Option<usize> {
+    pub(super) fn changeable(&self, number: u64) -> Option<usize> {
         let any = self.model.volumes().iter().any(|volume| volume.is_usable());
         let volume = any.then(|| self.volume(number))?;
-        (self.model.volumes()[volume].existence == Existence::Certain).then_some(volume)
+        let found = &self.model.volumes()[volume];
+        (found.existence == Existence::Certain && !found.is_snapshot()).then_some(volume)
     }
 
     pub(crate) fn delete_volume(&mut self, number: u64) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
-        self.model.begin_delete(volume);
-        let token = self.token(Pending::Delete { volume });
+        let pending = if self.model.has_snapshots(volume) {
+            Pending::WithSnapshots
+        } else {
+            self.model.begin_delete(volume);
+            Pending::Delete { volume }
+        };
+        let token = self.token(pending);
         self.world.control(token, Command::DeleteVolume { volume: id });
         Ok(())
     }
@@ -139,7 +148,7 @@ impl Run {
     }
 
     /// Notes that deduplication may stay inexact, since blocks written while some volume does not share everything may stay stored twice permanently.
-    fn note_policies(&mut self) {
+    pub(super) fn note_policies(&mut self) {
         let all_full = self.model.volumes().iter().all(|volume| self.model.policy_of(volume) == Policy::Full);
         self.is_exact &= all_full;
     }
@@ -160,7 +169,7 @@ impl Run {
         let block = self.config.parameters.geometry.block();
         let listed = self.world.engine.volumes().map(|volume| Listing {
             id: volume.id,
-            name: volume.name.clone(),
+            name: self.world.engine.full_name(volume),
             // A size that is no multiple of the block size matches no volume of the model.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
             properties: Properties {
@@ -248,6 +257,14 @@ impl Run {
             }
             // It waited for a checkpoint, which was given up: the change may have happened.
             (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
+            (Pending::WithSnapshots, Err(ControlError::HasSnapshots)) => return Ok(()),
+            (Pending::Snapshots { first }, Ok(())) => self.model.end_snapshots(*first, true)?,
+            (Pending::Snapshots { first }, Err(ControlError::TooManyVolumes)) => {
+                self.model.end_snapshots(*first, false)?
+            }
+            (Pending::Snapshots { first }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.end_snapshots(*first, false)?;
+            }
             (Pending::Delete { volume }, Ok(())) => self.model.end_delete(*volume),
             (Pending::Resize { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
                 self.model.fail_resize(*volume);
@@ -267,12 +284,13 @@ impl Run {
         2 * (self.model.blocks_that_may_take_space() + in_flight) >= self.config.parameters.geometry.slots()
     }
 
-    /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels: the pages on the
-    /// paths to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
+    /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels, or snapshots keep
+    /// such pages: the pages on the paths to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
+        let has_families = self.model.has_families();
         let mut pages = 0;
-        for volume in self.model.volumes().iter().filter(|volume| volume.most_blocks() > HUGE) {
+        for volume in self.model.volumes().iter().filter(|volume| has_families || volume.most_blocks() > HUGE) {
             let mut span = geometry.map_leaf_entries();
             while span < volume.most_blocks().saturating_mul(geometry.fanout()) {
                 let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
@@ -282,7 +300,7 @@ impl Run {
             }
         }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
-        is_huge && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+        (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
     /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a request

@@ -1,0 +1,71 @@
+//! Snapshots of volumes and groups of them, their clones, and their deletion, whatever is in flight.
+
+use engine::{Command, VolumeId};
+
+use crate::Checked;
+use crate::oracle::model::{Existence, ModelVolume};
+use crate::runs::run::{Pending, Run};
+
+impl Run {
+    /// Makes a snapshot of each volume that a number selects, all in one group.
+    pub(crate) fn snapshot_volumes(&mut self, numbers: &[u64]) -> Checked {
+        let mut volumes: Vec<usize> = numbers.iter().filter_map(|&number| self.changeable(number)).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        let snapshots = self.certain_snapshots().len() + volumes.len();
+        if volumes.is_empty() || snapshots > self.config.most_snapshots {
+            return Ok(());
+        }
+        self.names += 1;
+        let name = format!("{}-{}", self.epoch, self.names);
+        let id = |&volume: &usize| self.model.volumes()[volume].id.expect("usable volumes are listed");
+        let ids: Vec<VolumeId> = volumes.iter().map(id).collect();
+        let first = self.model.begin_snapshots(&volumes, &name);
+        let token = self.token(Pending::Snapshots { first });
+        self.world.control(token, Command::CreateSnapshots { volumes: &ids, name: &name, seconds: 0 });
+        Ok(())
+    }
+
+    /// Clones the snapshot that a number selects: 0 is the newest.
+    pub(crate) fn clone_snapshot(&mut self, number: u64) -> Checked {
+        let there = |volume: &&ModelVolume| volume.existence != Existence::Gone && !volume.is_snapshot();
+        let volumes = self.model.volumes().iter().filter(there).count();
+        let snapshots = self.certain_snapshots();
+        if snapshots.is_empty() || volumes >= self.config.most_clones {
+            return Ok(());
+        }
+        let snapshot = snapshots[snapshots.len() - 1 - number as usize % snapshots.len()];
+        self.names += 1;
+        let name = format!("clone-{}-{}", self.epoch, self.names);
+        let id = self.model.volumes()[snapshot].id.expect("certain snapshots are listed");
+        self.model.begin_clone(snapshot, &name);
+        self.note_policies();
+        let token = self.token(Pending::Create { name: name.clone(), takes_name: false });
+        self.world.control(token, Command::CloneSnapshot { snapshot: id, name: &name });
+        Ok(())
+    }
+
+    /// Deletes the snapshot that a number selects: 0 is the oldest.
+    pub(crate) fn delete_snapshot(&mut self, number: u64) -> Checked {
+        self.wait_for_change()?;
+        let snapshots = self.certain_snapshots();
+        if snapshots.is_empty() {
+            return Ok(());
+        }
+        let volume = snapshots[number as usize % snapshots.len()];
+        let id = self.model.volumes()[volume].id.expect("certain snapshots are listed");
+        self.model.begin_delete(volume);
+        let token = self.token(Pending::Delete { volume });
+        self.world.control(token, Command::DeleteVolume { volume: id });
+        Ok(())
+    }
+
+    /// Returns the indexes in the model of the snapshots that are there for certain, the oldest first.
+    fn certain_snapshots(&self) -> Vec<usize> {
+        let volumes = self.model.volumes().iter().enumerate();
+        let is_certain = |volume: &ModelVolume| {
+            volume.is_snapshot() && volume.existence == Existence::Certain && volume.id.is_some()
+        };
+        volumes.filter(|(_, volume)| is_certain(volume)).map(|(index, _)| index).collect()
+    }
+}
