@@ -79,6 +79,8 @@ impl Pool {
                 name: String::from(name),
                 family: Family { parent: None, snapshot: Some(taken) },
                 is_pressed: false,
+                // The checkpoint that makes it sets both sizes.
+                merged_size: volume.size,
                 logical_blocks_used: 0,
                 since: u64::MAX,
                 writes: VolumeWrites::default(),
