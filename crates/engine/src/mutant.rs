@@ -81,6 +81,20 @@ pub enum Mutant {
     /// A write that finds no metadata is refused, though the driver would grow the pool.
     UnawaitedGrowth,
 
+    // ---- snapshots ----
+    /// A block that replaces an inherited one releases the slot of the ancestor.
+    ReleasedInherited,
+    /// The mappings that the map buffer has of a volume stay there when a snapshot takes its map.
+    UnflushedSnapshot,
+    /// A page that a map has from an ancestor becomes a blank one when the map changes it.
+    BlankBelowFrom,
+    /// Blocks that a map inherits are remapped in that map, not where their entry stands.
+    MovedForReader,
+    /// A scrub takes pages that a map has from an ancestor for damaged ones.
+    ScrubbedFrom,
+    /// The snapshots of a group are of two checkpoints.
+    GroupInTwoCuts,
+
     // ---- slots and references ----
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.
     EarlyReuse,

@@ -26,6 +26,7 @@ use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::metadata::tree::{Missing, PageLookup, Walk, locate, lookup};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::state::{LoadSnapshot, Look, Phase};
 use crate::pool::tables::table_name;
@@ -390,7 +391,11 @@ impl Scrub {
             };
             match locate(&mut pool.metadata, region, root, next.level, next.index) {
                 // An ancestor has these pages, and is scrubbed itself. In a tree without ancestors, the pointer is damage; it has been reported with its level.
-                PageLookup::From { level, .. } if inherits || level > next.level => skip(next, level),
+                PageLookup::From { level, .. }
+                    if inherits && !pool.mutant(Mutant::ScrubbedFrom) || level > next.level =>
+                {
+                    skip(next, level)
+                }
                 PageLookup::At(pointer) | PageLookup::From { missing: Missing { pointer, .. }, .. } => {
                     let what = match tree {
                         _ if (tree as usize) < TREES => table_name(TABLES[tree as usize]),

@@ -468,6 +468,8 @@ pub(crate) struct Writer {
     root: Root,
     /// Ancestors of the map, its parent first.
     ancestors: Vec<Ancestor>,
+    /// True for a mutant whose pages are blank where the map inherits.
+    is_blank: bool,
     path: [Option<PathStep>; MAX_LEVELS],
     /// Number of pages written.
     written: u64,
@@ -481,12 +483,18 @@ impl Writer {
     }
 
     pub(crate) fn new(region: Region, root: Root) -> Writer {
-        Writer { region, root, ancestors: Vec::new(), path: [None; MAX_LEVELS], written: 0 }
+        Writer { region, root, ancestors: Vec::new(), is_blank: false, path: [None; MAX_LEVELS], written: 0 }
     }
 
     /// Makes the writer of a map with ancestors, its parent first.
     pub(crate) fn with_ancestors(root: Root, ancestors: Vec<Ancestor>) -> Writer {
         Writer { ancestors, ..Writer::new(Region::Metadata, root) }
+    }
+
+    /// Makes blank pages instead of copies of the ancestors' from here on: only a mutant does so.
+    #[inline]
+    pub(crate) fn leave_blank(&mut self, is_blank: bool) {
+        self.is_blank = is_blank;
     }
 
     /// Returns the leaf, as a private page to change. `Ok(None)` if there is none and `create` is false: an ancestor's is one. A leaf beyond the reach of the
@@ -560,10 +568,10 @@ impl Writer {
                 let page = metadata.pages.allocate().ok_or(Stop::NoPage)?;
                 fill_lost(metadata.pages.bytes_mut(page), at);
                 page
-            } else if !pointer.is_none() {
+            } else if !pointer.is_none() && !self.is_blank {
                 let epoch = pointer.inherited_from().ok_or(Stop::Contradiction)?;
                 self.inherited_page(metadata, epoch, at, wanted)?
-            } else if create {
+            } else if create || self.is_blank && !pointer.is_none() {
                 metadata.pages.allocate().ok_or(Stop::NoPage)?
             } else {
                 return Ok(None);

@@ -6,6 +6,7 @@ use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key};
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
+use crate::mutant::Mutant;
 
 /// Number of maps in which the block of an owner hint is looked for.
 const ANCESTORS_TRIED: u32 = 8;
@@ -48,6 +49,7 @@ impl Pool {
     ) -> Result<(Key, Entry), Unresolved> {
         match self.own_entry_after(volume, key, last)? {
             entry if entry.is_valid() => Ok((key, entry)),
+            from if self.mutant(Mutant::MovedForReader) => Ok((key, self.inherited_entry(volume, key, from, last)?.1)),
             from => self.inherited_entry(volume, key, from, last),
         }
     }

@@ -113,13 +113,16 @@ impl SnapshotGroups {
     /// Chooses the groups that checkpoint `since` makes: those whose buffered mappings it can flush, `left` at most, in their order. If the first one has more,
     /// it flushes a part of these. `buffered` counts the mappings of a volume; `None`: the volume is gone. Returns the plan, the snapshots of groups that it
     /// refuses, and true if any group still waits.
+    /// `splits` leaves all but the first snapshot of a group to the next checkpoint: only a mutant does so.
     pub(crate) fn begin(
         &mut self,
         since: u64,
         mut left: usize,
+        splits: bool,
         buffered: impl Fn(VolumeId) -> Option<usize>,
     ) -> (SnapshotPlan, Vec<Mark>, bool) {
         let (mut plan, mut refused, mut waits) = (SnapshotPlan::default(), Vec::new(), false);
+        let mut cut_off = Vec::new();
         for group in &mut self.groups {
             let GroupState::Waits { rounds } = group.state else { continue };
             let Some(buffered) = group.marks.iter().map(|mark| buffered(mark.volume)).sum::<Option<usize>>() else {
@@ -145,9 +148,17 @@ impl SnapshotGroups {
                 break;
             }
             left -= buffered;
+            if splits && group.marks.len() > 1 {
+                let marks = Vec::from([group.marks.remove(0)]);
+                plan.marks.extend(&marks);
+                cut_off.push(SnapshotGroup { id: u64::MAX, marks, state: GroupState::Cut { since } });
+                waits = true;
+                continue;
+            }
             group.state = GroupState::Cut { since };
             plan.marks.extend(&group.marks);
         }
+        self.groups.append(&mut cut_off);
         plan.marks.sort();
         plan.flushed.sort();
         (plan, refused, waits)

@@ -23,7 +23,7 @@ use engine::VolumeId;
 use crate::content::{Cells, ZERO, overlay};
 use crate::oracle::block::{Block, Moment};
 use crate::oracle::blocks::Blocks;
-use crate::oracle::model::{Existence, Listing, Model, ModelVolume, Part};
+use crate::oracle::model::{Existence, Listing, Model, ModelVolume, Part, Properties};
 use crate::{Checked, violated};
 
 /// Origin of a snapshot.
@@ -116,7 +116,7 @@ impl Model {
         let now = self.now;
         let ModelVolume { serial, properties, size_blocks, ref blocks, .. } = self.volumes[snapshot];
         let blocks = blocks.clone();
-        let clone = self.enter(name, size_blocks, properties);
+        let clone = self.enter(name, size_blocks, Properties { read_only: false, ..properties });
         (clone.parent, clone.own_since, clone.blocks) = (Some(serial), now, blocks);
     }
 

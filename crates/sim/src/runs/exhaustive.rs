@@ -69,10 +69,16 @@ pub enum ShortOperation {
     Imitate,
     /// Move of all blocks, with all references to them. The next operation comes in the middle of the move.
     Move,
+    /// Snapshot of the volume.
+    Snapshot,
+    /// Clone of the newest snapshot.
+    Clone,
+    /// Deletion of the oldest snapshot.
+    Delete,
 }
 
 /// The alphabet, each operation with its name in sequences.
-const ALPHABET: [(char, ShortOperation); 16] = [
+const ALPHABET: [(char, ShortOperation); 19] = [
     ('n', ShortOperation::New),
     ('s', ShortOperation::Same),
     ('d', ShortOperation::Duplicate),
@@ -89,6 +95,9 @@ const ALPHABET: [(char, ShortOperation); 16] = [
     ('v', ShortOperation::Native),
     ('i', ShortOperation::Imitate),
     ('m', ShortOperation::Move),
+    ('S', ShortOperation::Snapshot),
+    ('C', ShortOperation::Clone),
+    ('D', ShortOperation::Delete),
 ];
 
 /// Finds the operation of a name.
@@ -126,6 +135,9 @@ impl ShortOperation {
             ShortOperation::Select => policy(Policy::SELECT),
             ShortOperation::Native => policy(Policy::Native),
             ShortOperation::Move => Operation::Relocate(Relocating::All),
+            ShortOperation::Snapshot => Operation::Snapshot { volumes: vec![0] },
+            ShortOperation::Clone => Operation::Clone { snapshot: 0 },
+            ShortOperation::Delete => Operation::DeleteSnapshot { snapshot: 0 },
             ShortOperation::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
         }
     }

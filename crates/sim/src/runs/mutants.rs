@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 66] = [
+pub const MUTANTS: [(Mutant, Hunt); 72] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -123,6 +123,12 @@ pub const MUTANTS: [(Mutant, Hunt); 66] = [
     (Mutant::ReusedWhileLate, crash(25)),
     (Mutant::SameNonce, crash(28)),
     (Mutant::EndlessTimeSlice, crash(0)),
+    (Mutant::ReleasedInherited, swarm(40)),
+    (Mutant::UnflushedSnapshot, swarm(40)),
+    (Mutant::BlankBelowFrom, swarm(40)),
+    (Mutant::MovedForReader, swarm(40)),
+    (Mutant::ScrubbedFrom, swarm(40)),
+    (Mutant::GroupInTwoCuts, swarm(40)),
 ];
 
 thread_local! {

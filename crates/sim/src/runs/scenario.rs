@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// Number of fixed scenarios.
-pub const FIXED: u64 = 38;
+pub const FIXED: u64 = 39;
 
 /// Number of the scenario whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -185,6 +185,7 @@ pub fn scenario(number: u64) -> Scenario {
             config.cache_key = CacheKey::Off;
             by_the_paper()
         }),
+        38 => ("volumes with buffered mappings get snapshots, which are cloned and deleted", families()),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -239,6 +240,36 @@ fn far_apart() -> Vec<Operation> {
         }
     }
     operations
+}
+
+/// Makes a group of snapshots and another snapshot, with writes in flight, writes to a clone, and deletes both snapshots of the first volume.
+fn families() -> Vec<Operation> {
+    vec![
+        write(0, 0, 4, 1),
+        Operation::Settle,
+        write(0, 2, 3, 10),
+        write(1, 0, 2, 1),
+        Operation::Flush,
+        write(0, 8, 2, 14),
+        Operation::Snapshot { volumes: vec![0, 1] },
+        write(0, 0, 3, 20),
+        trim(0, 3, 1),
+        write(1, 0, 2, 24),
+        Operation::Drain,
+        Operation::Clone { snapshot: 1 },
+        write(0, 3, 2, 28),
+        Operation::Drain,
+        write(2, 1, 2, 30),
+        trim(2, 8, 1),
+        Operation::Snapshot { volumes: vec![0] },
+        write(0, 0, 1, 40),
+        Operation::Drain,
+        Operation::DeleteSnapshot { snapshot: 0 },
+        write(2, 0, 1, 50),
+        Operation::Idle(3 * SECONDS),
+        Operation::DeleteSnapshot { snapshot: 1 },
+        Operation::Idle(8 * SECONDS),
+    ]
 }
 
 fn first_sequences() -> Vec<Operation> {

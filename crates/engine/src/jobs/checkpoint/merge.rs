@@ -147,12 +147,27 @@ impl Checkpoint {
         pool.durable.discards_mut().relabel(volume, snapshot);
     }
 
+    /// Releases the slot that an ancestor has for a block: only a mutant does so.
+    #[cold]
+    fn release_inherited(&mut self, pool: &mut Pool, key: Key) {
+        let parent = pool.durable.volumes().lineage().parent(key.volume());
+        let at = parent.and_then(|parent| Some((parent, pool.durable.volumes().find(parent)?)));
+        if let Some((parent, at)) = at
+            && let Ok(Some(slot)) = pool.map_entry(at, Key::new(parent, key.lba())).map(Entry::slot)
+        {
+            self.shared.changes.push((slot, -1));
+        }
+    }
+
     /// Returns the writer of the map that is being merged.
     fn map_writer(&mut self, pool: &Pool) -> &mut Writer {
         let Checkpoint { writer, shared, .. } = self;
         writer.get_or_insert_with(|| {
             let volumes = pool.durable.volumes();
-            Writer::with_ancestors(volumes.map(shared.volume_at), volumes.ancestors(volumes[shared.volume_at].id))
+            let ancestors = volumes.ancestors(volumes[shared.volume_at].id);
+            let mut writer = Writer::with_ancestors(volumes.map(shared.volume_at), ancestors);
+            writer.leave_blank(pool.mutant(Mutant::BlankBelowFrom));
+            writer
         })
     }
 
@@ -198,6 +213,9 @@ impl Checkpoint {
             }
             let before = self.put_entry(pool, page, key, entry);
             self.release(pool, key, before);
+            if pool.mutant(Mutant::ReleasedInherited) && before.inherited_from().is_some() {
+                self.release_inherited(pool, key);
+            }
             self.note_unchanged(pool, before, entry);
             self.refer(pool, entry);
             self.point_at += 1;

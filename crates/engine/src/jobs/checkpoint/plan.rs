@@ -310,8 +310,10 @@ impl Checkpoint {
             }
             // Done once for each group: in its only pass, or in the second.
             pool.regions_mut().overwritten(first, new);
-            let is_for_snapshot =
-                !snapshots.is_empty() && old <= plan.for_snapshots && snapshots.flushes(first.volume());
+            let is_for_snapshot = !snapshots.is_empty()
+                && !pool.mutant(Mutant::UnflushedSnapshot)
+                && old <= plan.for_snapshots
+                && snapshots.flushes(first.volume());
             plan.for_snapshots -= if is_for_snapshot { old } else { 0 };
             let is_full =
                 is_for_snapshot || new + old > plan.threshold || new + old == plan.threshold && plan.quota > 0;

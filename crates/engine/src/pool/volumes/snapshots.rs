@@ -23,6 +23,7 @@ use crate::counters::VolumeWrites;
 use crate::format::entry::Key;
 use crate::format::superblock::Root;
 use crate::format::volume::{Family, Snapshot, Volume, is_name};
+use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::snapshot_groups::{Mark, SnapshotPlan};
 use crate::pool::volumes::{VolumeChange, end_of};
@@ -113,9 +114,9 @@ impl Pool {
         };
         let buffered: BTreeMap<VolumeId, Option<usize>> =
             self.checkpoint.snapshots.waiting().map(|volume| (volume, buffered(volume))).collect();
-        let most = self.limits.flushed();
+        let (most, splits) = (self.limits.flushed(), self.mutant(Mutant::GroupInTwoCuts));
         let (plan, refused, waits) =
-            self.checkpoint.snapshots.begin(since, most, |volume| buffered.get(&volume).copied().flatten());
+            self.checkpoint.snapshots.begin(since, most, splits, |volume| buffered.get(&volume).copied().flatten());
         self.withdraw(&refused);
         for mark in plan.marks() {
             let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
