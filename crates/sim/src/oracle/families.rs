@@ -201,12 +201,19 @@ impl Model {
     }
 
     /// Finds the groups that the engine lists for the first time. After an opening, those that are not there never will be.
-    pub(super) fn find_snapshots(&mut self, listed: &[Listing], known: &BTreeSet<VolumeId>, opened: bool) -> Checked {
+    pub(super) fn find_snapshots(
+        &mut self,
+        listed: &[Listing],
+        known: &BTreeSet<(VolumeId, String)>,
+        opened: bool,
+    ) -> Checked {
         let mut groups = std::mem::take(&mut self.groups);
         for group in groups.iter_mut().filter(|group| !group.is_made) {
             let found = group.members.iter().map(|&(snapshot, _)| {
                 let volume = &self.volumes[self.at(snapshot)?];
-                listed.iter().find(|listed| listed.name == volume.name && !known.contains(&listed.id))
+                listed
+                    .iter()
+                    .find(|listed| listed.name == volume.name && !known.contains(&(listed.id, listed.name.clone())))
             });
             let found: Vec<_> = found.collect();
             if found.iter().all(Option::is_none) {
@@ -381,4 +388,102 @@ fn united(copies: &[&Copy], size: u64) -> Blocks {
         blocks.insert(number, Block::one_of(contents, touched));
     }
     blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::model::Range;
+
+    /// Returns a model with two volumes whose first block was written, and a group of snapshots in flight.
+    fn group() -> (Model, u64) {
+        let mut model = Model::default();
+        for name in ["a", "b"] {
+            model.begin_create(name, 4, None);
+            model.end_create(name, true);
+        }
+        model.reconcile(&listed(&model), None, false).unwrap();
+        write(&mut model, 0, 1);
+        write(&mut model, 1, 1);
+        let first = model.begin_snapshots(&[0, 1], "s");
+        (model, first)
+    }
+
+    fn listed(model: &Model) -> Vec<Listing> {
+        let there = model.volumes().iter().zip(1..).filter(|(volume, _)| volume.existence != Existence::Gone);
+        let listing = |(volume, id): (&ModelVolume, u16)| Listing {
+            id: VolumeId(id),
+            name: volume.name.clone(),
+            size_blocks: volume.size_blocks,
+            properties: volume.properties,
+        };
+        there.map(listing).collect()
+    }
+
+    fn write(model: &mut Model, volume: usize, value: u32) {
+        model.begin_change(1, Range { volume, first: 0, count: 8 }, |_, _| value, false);
+        model.end_change(1, true);
+    }
+
+    fn reads(model: &mut Model, volume: usize, value: u32) -> bool {
+        model.begin_observation(9, Range { volume, first: 0, count: 8 });
+        model.end_read(9, &[value; 8]).is_ok()
+    }
+
+    fn made(mut model: Model, first: u64) -> Model {
+        model.end_snapshots(first, true).unwrap();
+        model.reconcile(&listed(&model), None, false).unwrap();
+        model
+    }
+
+    #[test]
+    fn a_snapshot_has_what_was_answered_before_and_nothing_that_came_behind_the_answer() {
+        let (mut model, first) = group();
+        write(&mut model, 0, 2);
+        let mut model = made(model, first);
+        write(&mut model, 0, 3);
+        let may_read = |value| reads(&mut model.clone(), 2, value);
+        assert!(may_read(1) && may_read(2) && !may_read(0) && !may_read(3));
+        model.crash();
+        assert!(reads(&mut model.clone(), 2, 2) && !reads(&mut model.clone(), 2, 0), "it is durable");
+    }
+
+    #[test]
+    fn one_moment_explains_all_snapshots_of_a_group() {
+        let (mut model, first) = group();
+        write(&mut model, 0, 2);
+        write(&mut model, 1, 2);
+        let model = made(model, first);
+        let may_read = |a, b| {
+            let mut model = model.clone();
+            reads(&mut model, 2, a) && reads(&mut model, 3, b)
+        };
+        assert!(may_read(1, 1) && may_read(2, 1) && may_read(2, 2));
+        assert!(!may_read(1, 2), "the second write came behind the answer to the first");
+    }
+
+    #[test]
+    fn an_unanswered_group_is_there_as_a_whole_or_not_at_all() {
+        let (mut model, _) = group();
+        let all = listed(&model);
+        model.crash();
+        let opens = |count: usize| model.clone().reconcile(&all[..count], None, true).is_ok();
+        assert!(opens(2) && opens(4) && !opens(3));
+    }
+
+    #[test]
+    fn a_volume_counts_what_differs_from_its_snapshot_and_a_clone_begins_with_nothing() {
+        let (model, first) = group();
+        let mut model = made(model, first);
+        model.begin_clone(2, "c");
+        model.end_create("c", true);
+        assert!(reads(&mut model, 2, 1) && reads(&mut model, 3, 1));
+        assert_eq!([0, 2, 4].map(|volume| model.used(volume)), [(0, 0), (1, 1), (0, 0)]);
+        write(&mut model, 0, 1);
+        write(&mut model, 4, 5);
+        assert_eq!([0, 2, 4].map(|volume| model.used(volume)), [(0, 1), (1, 1), (1, 1)]);
+        model.begin_delete(2);
+        model.end_delete(2);
+        assert!(model.is_held(2) && model.distinct() == (2, true));
+    }
 }
