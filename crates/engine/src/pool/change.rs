@@ -110,8 +110,8 @@ impl Pool {
         self.still_holds(seen).then(|| self.put_alone(key, to))
     }
 
-    /// Remaps a block to another slot with the same content, in the map that has it, for all maps that inherit it. It does so only while the block maps to the entry that the job has seen, with this digest. Returns
-    /// true if it has remapped the block.
+    /// Remaps a block to another slot with the same content, in the map that has it, for all maps that inherit it. It does so only while the block maps to
+    /// the entry that the job has seen, with this digest. Returns true if it has remapped the block.
     pub(crate) fn relocate(&mut self, key: Key, seen: Entry, digest: Digest, to: Slot) -> Result<bool, Missing> {
         let (Some(volume), Some(slot)) = (self.volume_index(key.volume()), seen.slot()) else { return Ok(false) };
         let key = match self.standing_entry(volume, key, &mut LastLeaf::default()) {

@@ -39,8 +39,8 @@ impl Pool {
         }
     }
 
-    /// Returns the entry of a block, and the key of the block in the map with that entry: its own, or that of an ancestor. A change of the slot for all maps that
-    /// inherit the block goes to that key.
+    /// Returns the entry of a block, and the key of the block in the map with that entry: its own, or that of an ancestor. A change of the slot for all maps
+    /// that inherit the block goes to that key.
     pub(crate) fn standing_entry(
         &mut self,
         volume: usize,

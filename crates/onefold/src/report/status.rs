@@ -52,7 +52,8 @@ report! {
         version: u32 = VERSION,
         /// Bytes of data that fit.
         capacity_bytes: u64 = status.capacity_bytes,
-        /// Mapped, non-zero blocks of all volumes and snapshots now; inherited ones count once. A block overwritten since the last merge counts twice until it is merged.
+        /// Mapped, non-zero blocks of all volumes and snapshots now; inherited ones count once. A block overwritten since the last merge counts twice until
+        /// it is merged.
         logical_blocks_used: u64 = held.mapped,
         /// Blocks that deleted volumes mapped, and whose slots are still to be freed.
         #[serde(default)]

@@ -7,13 +7,13 @@
 //!
 //! What must hold:
 //!
-//! - What was answered before the command is in, and what was submitted behind the answer is not. After a crash a group is there if it was answered, else whole
+//! - Changes answered before the command are in it, changes submitted behind the answer are not. After a crash a group is there if it was answered, else whole
 //!   or absent.
 //! - The content of a snapshot never changes, and is durable.
 //! - A clone begins with the content of its snapshot.
 //!
-//! Each map has an entry of its own for a block whose content differs from that of the snapshot that it inherits from, and none for a block that was not changed
-//! since. A block that was written with the content that it had may have one or not. A snapshot that was deleted stays while others inherit from it.
+//! Each map has an entry of its own for a block whose content differs from that of the snapshot that it inherits from, and none for a block that was not
+//! changed since. A block that was written with the content that it had may have one or not. A snapshot that was deleted stays while others inherit from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -127,7 +127,7 @@ impl Model {
         self.volumes.iter().any(|other| is_of(other) && other.existence != Existence::Gone)
     }
 
-    /// Returns true if changes of a volume may take space for what a snapshot keeps.
+    /// Returns true if changes of a volume may take space because a snapshot keeps the old blocks.
     pub fn is_in_family(&self, volume: usize) -> bool {
         self.volumes[volume].parent.is_some() || self.has_snapshots(volume)
     }
@@ -217,7 +217,7 @@ impl Model {
             });
             let found: Vec<_> = found.collect();
             if found.iter().all(Option::is_none) {
-                // What is not there although it was answered is found below.
+                // An answered snapshot that is not there is found below.
                 continue;
             }
             let sizes: Vec<u64> = found.iter().flatten().map(|listed| listed.size_blocks).collect();

@@ -79,7 +79,7 @@ pub struct ModelVolume {
     /// Number that no other volume of the model has, and that of the snapshot that it inherits from.
     pub(super) serial: u64,
     pub(super) parent: Option<u64>,
-    /// What it is a snapshot of, if it is one.
+    /// Volume of which it is a snapshot, if it is one.
     pub(super) snapshot: Option<SnapshotOf>,
     /// Moment since which its changes are in its own map; the content of earlier ones is inherited.
     pub(super) own_since: Moment,

@@ -211,8 +211,8 @@ fn a_lost_page_of_a_snapshot_is_lost_for_its_readers_and_for_no_other() {
     assert!(pages > 4 && with_readers > 1, "{pages} {with_readers}");
 }
 
-/// Checks the repair of a volume table that has lost a leaf, with a parent in it: the children have no parent, and what they had from it is lost. Snapshots of a
-/// lost volume are those of a new one, which has the content of the newest.
+/// Checks the repair of a volume table that has lost a leaf, with a parent in it: the children have no parent, and what they had from it is lost. Snapshots
+/// of a lost volume are those of a new one, which has the content of the newest.
 #[test]
 fn a_lost_leaf_of_the_volume_table_makes_orphans_and_no_snapshot_is_lost_with_its_volume() {
     let pool = pool();

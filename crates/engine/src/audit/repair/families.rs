@@ -1,5 +1,5 @@
-//! Families of maps in a repair (RFC 0020): makes those that an opening admits, follows FROM to the ancestor that has the page or block, and lists the losses of
-//! readers where an ancestor has lost pages or blocks.
+//! Families of maps in a repair (RFC 0020): makes those that an opening admits, follows FROM to the ancestor that has the page or block, and lists the losses
+//! of readers where an ancestor has lost pages or blocks.
 //!
 //! A map whose parent is lost has none from then on, and all that it inherited is lost. FROM stays where the ancestor has a page, a mapped block, or a loss.
 //! Ancestors are surveyed and rewritten before their descendants, so a look at an ancestor shows its map as it will be.

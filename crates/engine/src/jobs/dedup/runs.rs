@@ -51,7 +51,8 @@ impl RemappedRun {
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while the change would be a volume's alone, and not its snapshot's.
+    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while the change would be a
+    /// volume's alone, and not its snapshot's.
     pub fn standing(&self, pool: &mut Pool, volume: usize) -> Result<Option<Vec<Key>>, ChangesStop> {
         let (mut keys, mut last) = (Vec::with_capacity(self.digests.len()), LastLeaf::default());
         for (key, ..) in self.blocks() {

@@ -563,7 +563,7 @@ impl VolumeTable {
         self.count(snapshot, 1);
         self.set_map(volume, inherited_root(map, born));
         self.volumes[volume].family.parent = Some(id);
-        // A census of all that it had says nothing of what it has of its own.
+        // The last census counted the blocks that the snapshot has now.
         self.uncounted.insert(self.volumes[volume].id);
         self.lineage.snapshot(self.volumes[volume].id, id, born);
         self.dirty.insert(id);

@@ -285,7 +285,8 @@ impl Run {
     }
 
     /// Returns true if a lack of metadata is credible, where volumes are so large that each block may have a page of its own at all levels, or snapshots keep
-    /// such pages: the pages on the paths to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take the rest.)
+    /// such pages: the pages on the paths to written blocks are a quarter of all. (They are needed twice when they are copied; the tables and reserves take
+    /// the rest.)
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
         let has_families = self.model.has_families();
