@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use engine::{Command, ControlError, DefragSetting, PoolChange, Timing, Volume, VolumeId, VolumePropertyChange};
+use engine::{
+    Command, ControlError, Counters, DefragSetting, PagesWritten, PoolChange, Timing, Volume, VolumeId,
+    VolumePropertyChange,
+};
 use sim::random::Random;
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -326,4 +329,70 @@ fn a_clone_has_the_holes_of_its_snapshot() {
         bench.settle();
         assert_eq!(bench.holes(), holes, "{volume:?}");
     }
+}
+
+/// Returns the pages that a snapshot of a volume of this many blocks writes, with two blocks mapped and nothing buffered.
+fn pages_of_a_snapshot(blocks: u64) -> PagesWritten {
+    let mut bench = Bench::new(Config::small(1), blocks);
+    bench.write(0, &[1]);
+    bench.write(500, &[2]);
+    bench.settle();
+    let before = bench.world.engine.counters().pages_written;
+    let snapshot = bench.snapshot("new");
+    let pages = bench.world.engine.counters().pages_written - before;
+    bench.assert_has(snapshot, &[(0, 1), (500, 2), (501, 0)]);
+    bench.audit();
+    pages
+}
+
+/// Checks that a snapshot copies no map, whatever the size of the volume.
+#[test]
+fn a_snapshot_writes_the_same_pages_whatever_the_size_of_its_volume() {
+    let few = pages_of_a_snapshot(512);
+    for blocks in [1 << 18, 1 << 28] {
+        assert_eq!(pages_of_a_snapshot(blocks), few, "{blocks} blocks");
+    }
+    assert_eq!(few.maps, 0, "{few:?}");
+}
+
+/// Checks that a clone, and a checkpoint of a clone, cost the same beside 10 clones and beside 5,000.
+#[test]
+fn a_clone_costs_the_same_beside_10_clones_and_5000() {
+    let mut config = Config::small(1);
+    config.parameters.geometry.metadata_blocks = 1 << 16;
+    let mut bench = Bench::new(config, BLOCKS);
+    bench.write(0, &[1]);
+    bench.write(300, &[2]);
+    let snapshot = bench.snapshot("new");
+    let mut clones = 0;
+    let mut cost_beside = |bench: &mut Bench, count: u32| {
+        let mut commands = Vec::new();
+        for number in clones..count {
+            commands.push(bench.begin_command(Command::CloneSnapshot { snapshot, name: &format!("clone-{number}") }));
+        }
+        commands.into_iter().for_each(|command| bench.await_command(command));
+        clones = count;
+        bench.settle();
+        let before = bench.world.engine.counters();
+        let clone = bench.clone_of(snapshot, &format!("beside-{count}"));
+        let created = bench.world.engine.counters();
+        let disk = core::mem::replace(&mut bench.volume, clone);
+        bench.write(300, &[count]);
+        bench.settle();
+        bench.assert_has(clone, &[(0, 1), (300, count)]);
+        bench.volume = disk;
+        let written = bench.world.engine.counters();
+        let cost = |before: &Counters, after: &Counters| {
+            let pages = after.pages_written - before.pages_written;
+            (after.checkpoint_steps - before.checkpoint_steps, pages.maps, pages.others)
+        };
+        [cost(&before, &created), cost(&created, &written)]
+    };
+    let few = cost_beside(&mut bench, 10);
+    let many = cost_beside(&mut bench, 5000);
+    for ((steps, maps, others), (steps_many, maps_many, others_many)) in few.into_iter().zip(many) {
+        // The table of volumes is two levels higher, and so is the map of metadata blocks where pages are more.
+        assert!(steps_many <= steps + steps / 5 && maps_many == maps && others_many <= others + 6, "{few:?}, {many:?}");
+    }
+    bench.audit();
 }
