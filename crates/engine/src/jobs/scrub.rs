@@ -384,7 +384,11 @@ impl Scrub {
             }
             next.level = next.level.min(root.height);
             let region = if tree == TreeId::MetaMap as u32 { Region::MetaMap } else { Region::Metadata };
-            let inherits = volume.is_some_and(|id| pool.durable.volumes().lineage().parent(id).is_some());
+            let inherits = match volume {
+                Some(id) => pool.durable.volumes().lineage().parent(id).is_some(),
+                // A discarded map may be that of a volume with ancestors.
+                None => tree as usize >= TREES && pool.durable.superblock().has_families,
+            };
             let skip = |next: &mut ScrubRecord, level: u8| {
                 let span = fanout.saturating_pow(u32::from(level - next.level));
                 next.index = (next.index / span).saturating_add(1).saturating_mul(span);

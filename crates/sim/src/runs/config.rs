@@ -164,13 +164,18 @@ impl Config {
         }
         // And of another.
         let families = &mut Random::new(seed ^ 0x6661_6d69_6c79);
+        let has_families = families.one_in(3);
+        if has_families {
+            // A look at an inherited block needs the paths of several maps at once. Real pools have more than 256 pages in memory.
+            limits.pages = limits.pages.max(256);
+        }
         Config {
             seed,
             parameters: parameters(geometry, seed),
             limits,
             volumes,
             first_number,
-            has_families: families.one_in(3),
+            has_families,
             most_snapshots: families.pick(&[3, 8, 20]),
             most_clones: families.pick(&[4, 6, 11]),
             depth: random.pick(&[1, 2, 4, 8, 12]),
