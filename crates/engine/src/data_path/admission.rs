@@ -85,8 +85,10 @@ impl Engine {
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
-        if self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume()) {
-            // The leaves stay with the snapshot.
+        if self.requests.get(id).kind() == Kind::Clear
+            || self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume())
+        {
+            // The leaves stay with the snapshot, or a clear creates them.
             return Some(false);
         }
         let per_leaf = self.pool.metadata.geometry().map_leaf_entries();
