@@ -1,6 +1,7 @@
 //! Limits on the changes that a job makes before it waits: for a sync, so that recovery stays short; for a checkpoint, so that background work does
 //! not press the foreground; for space.
 
+use crate::api::VolumeId;
 use crate::metadata::tree::Missing;
 use crate::mutant::Mutant;
 use crate::pool::Pool;
@@ -63,6 +64,15 @@ impl Changes {
     pub(super) fn wait_for_flush(&mut self, pool: &mut Pool) {
         pool.ask_to_flush();
         self.wait_for_checkpoint(pool);
+    }
+
+    /// Makes the job wait while a snapshot of a map is pending: a change would be the volume's alone, and not its snapshot's.
+    pub(super) fn await_snapshot(&mut self, pool: &mut Pool, map: VolumeId) -> Result<(), ChangesStop> {
+        if !pool.checkpoint.has_snapshot_pending(map) {
+            return Ok(());
+        }
+        self.wait_for_checkpoint(pool);
+        Err(ChangesStop::Waits)
     }
 
     /// Returns the number of entries that background work may have in the delta, at least 1.

@@ -7,7 +7,7 @@
 //!
 //! What must hold: entries that are looked up here are changed in the same step, or looked up again.
 
-use crate::jobs::changes::ChangesStop;
+use crate::jobs::changes::{Changes, ChangesStop};
 use crate::jobs::dedup::share::may_share;
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -51,9 +51,14 @@ impl RemappedRun {
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while the change would be a
-    /// volume's alone, and not its snapshot's.
-    pub fn standing(&self, pool: &mut Pool, volume: usize) -> Result<Option<Vec<Key>>, ChangesStop> {
+    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while a snapshot of such a map is
+    /// pending.
+    pub fn standing(
+        &self,
+        pool: &mut Pool,
+        changes: &mut Changes,
+        volume: usize,
+    ) -> Result<Option<Vec<Key>>, ChangesStop> {
         let (mut keys, mut last) = (Vec::with_capacity(self.digests.len()), LastLeaf::default());
         for (key, ..) in self.blocks() {
             let key = match pool.standing_entry(volume, key, &mut last) {
@@ -63,9 +68,7 @@ impl RemappedRun {
                 }
                 Err(_) => return Ok(None),
             };
-            if pool.checkpoint.has_snapshot_pending(key.volume()) {
-                return Err(ChangesStop::Waits);
-            }
+            changes.await_snapshot(pool, key.volume())?;
             keys.push(key);
         }
         Ok(Some(keys))

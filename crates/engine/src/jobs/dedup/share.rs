@@ -225,7 +225,7 @@ impl Dedup {
             1 => Asked::scattered(1),
             _ => pool.asked_in_a_row(run.first, run.last(), changes),
         };
-        let Some(keys) = run.standing(pool, volume)? else { return Ok(ShareResult::NotThere) };
+        let Some(keys) = run.standing(pool, &mut self.changes, volume)? else { return Ok(ShareResult::NotThere) };
         self.changes.admit(pool, load, &asked, changes)?;
         for ((_, slot, digest), key) in run.blocks().zip(keys) {
             pool.put_alone(key, Put::Share(slot, digest));

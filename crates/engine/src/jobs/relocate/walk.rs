@@ -62,10 +62,7 @@ impl Relocate {
         let Copied { from, to, digest, is_placed } = self.copies[at];
         let seen = Entry::whole(from, digest);
         let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Remap::Stale) };
-        if pool.checkpoint.has_snapshot_pending(key.volume()) {
-            // The change would be the volume's alone.
-            return Err(ChangesStop::Waits);
-        }
+        self.changes.await_snapshot(pool, key.volume())?;
         match pool.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
             Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {
