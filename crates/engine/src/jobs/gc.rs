@@ -34,6 +34,7 @@ use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
+use crate::pool::resolve::ReferrerSearch;
 use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
@@ -97,6 +98,7 @@ pub(crate) struct Gc {
     /// Containers to be emptied, and to be filled; the last of each is next.
     partition: EvacuationPlan,
     victim: Option<Victim>,
+    search: ReferrerSearch,
     /// Containers emptied as far as is known: they stay evacuated until that has settled.
     moved_out: Vec<u32>,
     /// Number of moved blocks at the last settling.
@@ -121,6 +123,7 @@ impl Gc {
             survey: None,
             partition: EvacuationPlan::default(),
             victim: None,
+            search: ReferrerSearch::default(),
             moved_out: Vec::new(),
             settled_at: 0,
             tried: BTreeMap::new(),
@@ -409,7 +412,9 @@ impl Gc {
         let end = pool.durable.space().slots_of(victim.container).end;
         let mut missing = Missings::default();
         for slot in victim.next..end {
-            let found = missing.or(look_at(pool, repairs, Slot(slot)));
+            // Only the search for the first block that lacks a page keeps its position.
+            let search = if missing.is_empty() { &mut self.search } else { &mut ReferrerSearch::default() };
+            let found = missing.or(look_at(pool, repairs, Slot(slot), search));
             match found {
                 Some(SlotContent::Stays) => return Err(MoveStop::GivenUp),
                 _ if !missing.is_empty() => {
@@ -458,7 +463,12 @@ impl Gc {
 }
 
 /// Returns the content of a slot of an evacuated container.
-fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent, Missing> {
+fn look_at(
+    pool: &mut Pool,
+    repairs: &Repairs,
+    slot: Slot,
+    search: &mut ReferrerSearch,
+) -> Result<SlotContent, Missing> {
     if pool.recent(slot).is_none() {
         match pool.slot_state(slot)? {
             // A merge settles held slots; a slot that is not free by then is found when the container is judged.
@@ -475,7 +485,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<SlotContent
         return Ok(SlotContent::Stays);
     }
     let seen = Entry::whole(slot, digest);
-    match pool.referrer(owner, seen) {
+    match pool.referrer(owner, seen, search) {
         Ok(Some(key)) => Ok(SlotContent::Block(Moved { key, seen, from: slot, digest, to: slot })),
         // The block was overwritten, and its leaf does not show that yet.
         Ok(_) if pool.unflushed(owner).is_some() => Ok(SlotContent::Nothing),

@@ -8,8 +8,16 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
 use crate::mutant::Mutant;
 
-/// Number of maps in which the block of an owner hint is looked for.
-const ANCESTORS_TRIED: u32 = 8;
+/// Number of versions of a block that are compared with the slot of an owner hint.
+const VERSIONS_TRIED: u32 = 8;
+
+/// Position of a search for the block that maps to a slot. A search that lacks a page goes on there when the page is loaded. So it never needs the pages of
+/// more than one version in memory, however many there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ReferrerSearch {
+    /// Entry with the slot, the map that is looked at next, and the number of versions that were compared.
+    at: Option<(Entry, VolumeId, u32)>,
+}
 
 impl Pool {
     /// Returns the entry of a block that is not in its leaf yet, from the deltas or the map buffer; `None`: it is in its leaf.
@@ -143,19 +151,29 @@ impl Pool {
         Ok(walk)
     }
 
-    /// Returns the key of the block that maps to a slot as its owner hint says: the owner's, or that of one of its next ancestors, where the owner has been
-    /// written since. `None` if none of these maps to it.
-    pub(crate) fn referrer(&mut self, owner: Key, seen: Entry) -> Result<Option<Key>, Unresolved> {
-        let mut map = Some(owner.volume());
-        for _ in 0..ANCESTORS_TRIED {
+    /// Returns the key of the block that maps to a slot as its owner hint says: the owner's, or that of an ancestor, where the owner has been written since.
+    /// `None` if none of the last versions of the block maps to it. If a page is missing, `search` has the position.
+    pub(crate) fn referrer(
+        &mut self,
+        owner: Key,
+        seen: Entry,
+        search: &mut ReferrerSearch,
+    ) -> Result<Option<Key>, Unresolved> {
+        let (mut map, first) = match search.at.take() {
+            Some((entry, map, compared)) if entry == seen => (Some(map), compared),
+            _ => (Some(owner.volume()), 0),
+        };
+        for compared in first..VERSIONS_TRIED {
             let Some((id, at)) = map.and_then(|id| Some((id, self.durable.volumes.find(id)?))) else { return Ok(None) };
-            let key = Key::new(id, owner.lba());
-            if let (key, entry) = self.standing_entry(at, key, &mut LastLeaf::default())?
-                && entry == seen
-            {
+            let (key, entry) =
+                self.standing_entry(at, Key::new(id, owner.lba()), &mut LastLeaf::default()).inspect_err(|_| {
+                    search.at = Some((seen, id, compared));
+                })?;
+            if entry == seen {
                 return Ok(Some(key));
             }
-            map = self.durable.volumes.lineage().parent(id);
+            // The maps between the two have the same version.
+            map = self.durable.volumes.lineage().parent(key.volume());
         }
         Ok(None)
     }

@@ -9,6 +9,7 @@ use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
+use crate::pool::resolve::ReferrerSearch;
 use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
@@ -70,7 +71,9 @@ impl Relocate {
             if blocks.len() == most || missing.are_many(pool) || looked_at >= MOVED_AT_ONCE as u64 {
                 break;
             }
-            let found = match look_at(pool, repairs, slot) {
+            // Only the search for the first block that lacks a page keeps its position.
+            let search = if missing.is_empty() { &mut self.search } else { &mut ReferrerSearch::default() };
+            let found = match look_at(pool, repairs, slot, search) {
                 Ok(PlannedSlot::Busy) => {
                     is_busy = true;
                     break;
@@ -249,7 +252,12 @@ impl Relocate {
 }
 
 /// Returns the content of a slot of the plan, as far as pages are in memory.
-fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot, Missing> {
+fn look_at(
+    pool: &mut Pool,
+    repairs: &Repairs,
+    slot: Slot,
+    search: &mut ReferrerSearch,
+) -> Result<PlannedSlot, Missing> {
     if !pool.durable.space().contains(slot) {
         return Ok(PlannedSlot::Nothing);
     }
@@ -267,7 +275,7 @@ fn look_at(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<PlannedSlot
         return Ok(PlannedSlot::Unreadable);
     }
     let is_alone = is_alone(pool, repairs, slot)?;
-    let referrer = match pool.referrer(owner, Entry::whole(slot, digest)) {
+    let referrer = match pool.referrer(owner, Entry::whole(slot, digest), search) {
         Ok(key) => key,
         Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => return Err(missing),
         Err(_) => None,

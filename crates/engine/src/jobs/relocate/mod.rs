@@ -33,6 +33,7 @@ use crate::format::superblock::PassState;
 use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::page_cache::PageKey;
 use crate::pool::Pool;
+use crate::pool::resolve::ReferrerSearch;
 use crate::pool::state::{LoadSnapshot, Phase};
 use crate::sizes::list_bytes;
 
@@ -127,6 +128,7 @@ pub(crate) struct Relocate {
     at_once: usize,
     /// Number of consecutive tries that were interrupted.
     tries: u32,
+    search: ReferrerSearch,
     /// Number of consecutive page loads for the same blocks.
     loads: u32,
     /// Time since which others have been reading or writing the next block.
@@ -155,6 +157,7 @@ impl Relocate {
             again: 0,
             at_once: usize::MAX,
             tries: 0,
+            search: ReferrerSearch::default(),
             loads: 0,
             busy_since: None,
             is_stopping: false,
