@@ -94,6 +94,14 @@ pub enum Mutant {
     ScrubbedFrom,
     /// The snapshots of a group are of two checkpoints.
     GroupInTwoCuts,
+    /// A subtree that is handed over to the child stays in the map of the snapshot, too.
+    GivenTwice,
+    /// The hand-over of a leaf gives the child the blocks that it has overwritten.
+    OverriddenByParent,
+    /// During a hand-over, blocks that younger maps inherit are looked for in the snapshot only, not in its child.
+    GiverFirst,
+    /// A snapshot is handed over while records and the map buffer name it.
+    NamedMapRemoved,
 
     // ---- slots and references ----
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.

@@ -481,6 +481,7 @@ impl<'a> Audit<'a> {
     pub(super) fn volumes(&mut self) {
         let engine = self.engine;
         let per_leaf = engine.pool.geometry().map_leaf_entries();
+        let mut found = Vec::new();
         for (volume, &root) in engine.pool.durable.volumes().with_maps() {
             let what = format!("volume {}", engine.full_name(volume));
             let has_parent = volume.family.parent.is_some();
@@ -514,9 +515,29 @@ impl<'a> Audit<'a> {
                 }
             }
             let cut_off = self.discarded_blocks(volume.id.0);
+            found.push((volume, used, cut_off));
+        }
+        self.counts_of(&found);
+    }
+
+    /// Compares the numbers of mapped and cut-off blocks of each volume with the counts in the table.
+    fn counts_of(&mut self, found: &[(&Volume, u64, u64)]) {
+        let lineage = self.engine.pool.durable.volumes().lineage();
+        let giver = self.engine.pool.durable.volumes().giver();
+        let mapped =
+            |of: VolumeId| found.iter().find(|(volume, ..)| volume.id == of).map_or(0, |&(_, mapped, _)| mapped);
+        for &(volume, mut used, cut_off) in found {
+            if giver == Some(volume.id) {
+                // The blocks of a snapshot that is handed over count as its child's, or as those of a deleted volume.
+                used = 0;
+            } else if let Some(giver) = giver.filter(|&giver| lineage.parent(volume.id) == Some(giver)) {
+                used += mapped(giver);
+            }
             if used + cut_off != volume.logical_blocks_used {
-                let counted = volume.logical_blocks_used;
-                self.contradiction(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
+                let (what, counted) = (self.engine.full_name(volume), volume.logical_blocks_used);
+                self.contradiction(format!(
+                    "volume {what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"
+                ));
             }
         }
     }

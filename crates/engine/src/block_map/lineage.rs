@@ -122,6 +122,7 @@ impl Lineage {
     }
 
     /// Returns true if any map has a parent, or had one.
+    #[inline]
     pub(crate) fn has_maps(&self) -> bool {
         !self.nodes.is_empty()
     }

@@ -76,6 +76,10 @@ impl Engine {
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
         let Some(at) = self.pool.volume_index(request.volume()) else { return Some(Error::Invalid) };
+        if self.pool.durable.volumes()[at].is_unnamed() {
+            // The map of a deleted snapshot is handed over.
+            return Some(Error::Invalid);
+        }
         if request.kind() == Kind::Flush {
             return None;
         }

@@ -24,12 +24,15 @@ const NAME_AT: usize = 48;
 const PARENT_AT: usize = 0;
 const LINE_AT: usize = 4;
 const BORN_AT: usize = 8;
+const FLAGS_AT: usize = 16;
 const CREATED_AT: usize = 40;
 const FAMILY_BYTES: usize = 48;
 /// Number of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag of a read-only volume, which is a property.
 const READ_ONLY: u8 = 1;
+/// Flag of a snapshot that is handed over to its child.
+const GIVES: u8 = 2;
 
 /// Purpose of a hidden volume, which has no name: each of its blocks has the content of the slot with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +70,8 @@ pub struct Snapshot {
     pub born: u64,
     /// Time of its creation, in seconds of the driver's clock.
     pub created: u64,
+    /// True if it was deleted, and its map is handed over to its only child.
+    pub gives: bool,
 }
 
 /// Place of a map among those that it shares blocks with (RFC 0020).
@@ -162,9 +167,10 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
 
 fn encode_family(family: &Family, out: &mut [u8]) {
     put_u32(out, PARENT_AT, family.parent.map_or(0, |parent| parent.0.into()));
-    if let Some(Snapshot { of, born, created }) = family.snapshot {
+    if let Some(Snapshot { of, born, created, gives }) = family.snapshot {
         put_u32(out, LINE_AT, of.0.into());
         put_u64(out, BORN_AT, born);
+        out[FLAGS_AT] = if gives { GIVES } else { 0 };
         put_u64(out, CREATED_AT, created);
     }
 }
@@ -178,12 +184,13 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
     let (parent, of, born, created) =
         (number(PARENT_AT)?, number(LINE_AT)?, u64_at(bytes, BORN_AT), u64_at(bytes, CREATED_AT));
     let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
-    if !is_zero(&bytes[BORN_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
+    if !is_zero(&bytes[FLAGS_AT + 1..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
         return Err(());
     }
+    let flags = bytes[FLAGS_AT];
     let snapshot = match (born, of) {
-        (0, 0) if created == 0 => None,
-        (1.., 1..) => Some(Snapshot { of: VolumeId(of), born, created }),
+        (0, 0) if created == 0 && flags == 0 => None,
+        (1.., 1..) if flags & !GIVES == 0 => Some(Snapshot { of: VolumeId(of), born, created, gives: flags == GIVES }),
         _ => return Err(()),
     };
     Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot })
@@ -210,7 +217,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     };
     let named = match (keeps, family.snapshot) {
         (Some(_), _) => name.is_empty() && family == Family::default(),
-        (None, Some(_)) => name.is_empty() || is_name(name),
+        (None, Some(Snapshot { gives, .. })) => name.is_empty() || is_name(name) && !gives,
         (None, None) => is_name(name),
     };
     if !named || bytes[4] > MAX_HEIGHT || !possible {
@@ -263,6 +270,7 @@ mod tests {
                 bytes[121] %= 3;
                 bytes[122] %= 2;
                 bytes[123] %= 2;
+                let is_named = bytes[3] > 0;
                 let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
                 let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
                 family.fill(0);
@@ -271,6 +279,7 @@ mod tests {
                     family[LINE_AT] = kind;
                     put_u64(family, BORN_AT, born >> (kind & 7));
                     put_u64(family, CREATED_AT, created);
+                    family[FLAGS_AT] = if !is_named { kind & GIVES } else { 0 };
                 }
             }
             bytes.truncate(form.entry_bytes() as usize);

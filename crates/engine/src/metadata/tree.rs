@@ -747,6 +747,56 @@ impl Writer {
         Ok(())
     }
 
+    /// Returns the pointer at page `index` of `level`, or that of the empty, inherited or lost subtree around it.
+    pub(crate) fn pointer(&self, metadata: &mut Metadata, level: u8, index: u64) -> Result<Pointer, Stop> {
+        let bits = shift(&metadata.geometry);
+        let top = self.root.height;
+        if level > top || index.checked_shr(bits * u32::from(top - level)).unwrap_or(0) != 0 {
+            return Ok(Pointer::NONE);
+        }
+        let (mut pointer, mut parent) = (self.root.pointer, None);
+        for at in (level + 1..=top).rev() {
+            let wanted = index >> (bits * u32::from(at - level));
+            let key = PageKey { region: self.region, location: pointer.location };
+            let page = match self.path[usize::from(at)].filter(|step| step.index == wanted) {
+                Some(step) => step.page,
+                None if pointer.has_page() => {
+                    metadata.pages.get(key).ok_or(Stop::Missing(Missing { key, pointer, parent }))?
+                }
+                None => return Ok(pointer),
+            };
+            metadata.page_visits += 1;
+            let below = index >> (bits * u32::from(at - 1 - level)) & (metadata.geometry.fanout() - 1);
+            pointer = child(metadata.pages.bytes(page), below);
+            parent = Some((page, below));
+        }
+        Ok(pointer)
+    }
+
+    /// Prepares [`Writer::replace`] at page `index` of `level`, whose parent exists: makes the parent a private page, and writes out the pages below it.
+    pub(crate) fn open(&mut self, metadata: &mut Metadata, level: u8, index: u64) -> Result<(), Stop> {
+        if level < self.root.height {
+            self.seek(metadata, index >> shift(&metadata.geometry), level + 1, false)?.ok_or(Stop::Contradiction)?;
+        }
+        self.leave(metadata, level)
+    }
+
+    /// Replaces the pointer at page `index` of `level`, which has just been opened.
+    pub(crate) fn replace(&mut self, metadata: &mut Metadata, level: u8, index: u64, pointer: Pointer) {
+        if level == self.root.height {
+            self.root.pointer = pointer;
+            return;
+        }
+        let parent = self.path[usize::from(level) + 1].expect("it has been opened").page;
+        let at = (index & (metadata.geometry.fanout() - 1)) as usize * 16;
+        pointer.write(metadata.pages.bytes_mut(parent), at);
+    }
+
+    /// Returns the root as far as it is written.
+    pub(crate) fn root(&self) -> Root {
+        self.root
+    }
+
     /// Writes out the remaining pages and returns the new root.
     pub(crate) fn finish(&mut self, metadata: &mut Metadata) -> Result<Root, Stop> {
         self.leave(metadata, self.root.height)?;

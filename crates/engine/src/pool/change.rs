@@ -120,8 +120,8 @@ impl Pool {
             Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
             Err(Unresolved::Missing(missing)) => return Err(missing),
         };
-        if self.checkpoint.has_snapshot_pending(key.volume()) {
-            // The change would be the volume's alone, and the snapshot would keep the old slot.
+        if self.keeps_its_slots(key.volume()) {
+            // While a snapshot is pending, the change would be the volume's alone, and the snapshot would keep the old slot.
             return Ok(false);
         }
         if self.proven_digest(slot)?.is_none_or(|(found, _)| found != digest) {

@@ -129,9 +129,25 @@ impl Pool {
         self.checkpoint.done() + if self.checkpoint.is_in_progress() { 2 } else { 1 }
     }
 
-    /// Returns true if any discarded subtree is to be walked.
+    /// Returns true if any discarded subtree is to be walked, or a deleted snapshot is being handed over.
     pub(crate) fn has_discards(&self) -> bool {
-        self.discards_to_walk() > 0
+        self.discards_to_walk() > 0 || self.durable.volumes.giver().is_some() && self.hand_over().is_some()
+    }
+
+    /// Returns true if background work leaves the blocks of a map in their slots now: a snapshot of it is pending, or it is to be handed over.
+    #[inline]
+    pub(crate) fn keeps_its_slots(&self, map: VolumeId) -> bool {
+        self.checkpoint.has_snapshot_pending(map) || self.durable.volumes.is_to_be_handed_over(map)
+    }
+
+    /// Returns the snapshot that is being handed over, and its child.
+    pub(crate) fn hand_over(&self) -> Option<(VolumeId, VolumeId)> {
+        self.durable.volumes.hand_over().filter(|_| !self.durable.is_hand_over_stopped)
+    }
+
+    /// Stops the hand-over until the next opening: a page of it cannot be read.
+    pub(crate) fn stop_hand_over(&mut self) {
+        self.durable.is_hand_over_stopped = true;
     }
 
     /// Returns the number of discarded subtrees that can be walked.

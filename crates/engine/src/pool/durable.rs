@@ -52,6 +52,8 @@ pub(crate) struct Durable {
     pub(super) buffer_flush: BufferFlush,
     pub(super) reservation: MetadataReservation,
     pub(super) discards: DiscardList,
+    /// Set if a page of the snapshot that is handed over, or of its child, cannot be read.
+    pub(super) is_hand_over_stopped: bool,
     pub(super) space: Space,
     pub(super) journal: Journal,
     /// Journal places of inlined blocks that are not in their slots, in a pool that is not written.
@@ -100,6 +102,7 @@ impl Durable {
             buffer_flush: BufferFlush::default(),
             reservation: MetadataReservation::new(&geometry),
             discards: DiscardList::default(),
+            is_hand_over_stopped: false,
             space: Space::new(&geometry),
             journal: Journal::new(geometry.journal_blocks, geometry.block_size, 0, 0, 0, 0),
             in_journal: NearMap::default(),

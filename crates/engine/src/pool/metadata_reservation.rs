@@ -47,6 +47,10 @@ use crate::pool::state::Phase;
 
 /// Margin of pages where the count cannot be exact.
 const SLACK: u64 = 2;
+/// Number of volumes that a hand-over changes.
+const HANDED: u64 = 2;
+/// Maximum number of places that a checkpoint hands over: pages, whole subtrees, leaves.
+const PLACES: u64 = 128;
 /// Maximum number of volumes whose figures are compared with a walk at each review.
 #[cfg(feature = "mutants")]
 const CHECKED_VOLUMES: usize = 64;
@@ -172,10 +176,11 @@ impl Pool {
         let per_leaf = geometry.map_leaf_entries();
         let released = walked.most_released(per_leaf) + 2 * merged.clears * per_leaf;
         // Each leaf of a map, also one that only the buffer has mappings of, each clear and each walked page may be of another volume.
-        let touched = merged.paths[0] + merged.kept + merged.clears + walked.most_pages();
+        let touched = merged.paths[0] + merged.kept + merged.clears + walked.most_pages() + HANDED;
         let slots =
             merged.slots + released + (self.durable.map_buffer.len() + self.durable.frozen.points().len()) as u64;
         pages
+            + self.pages_to_hand_over(walked)
             + self.table_pages(TreeId::Summaries, merged.new_slots)
             + self.table_pages(TreeId::SpaceMap, slots)
             + self.table_pages(TreeId::Counts, slots)
@@ -185,13 +190,31 @@ impl Pool {
             + SLACK
     }
 
+    /// Returns the number of places that a checkpoint with this budget hands over, at most.
+    pub(crate) fn places_to_hand_over(&self, budget: WalkBudget) -> u64 {
+        let levels = self.map_levels();
+        budget.most_pages().min(PLACES).min(u64::from(budget.releases) / (4 * levels) + 1)
+    }
+
+    /// Returns the most pages of maps that a hand-over with this budget writes: the paths to each place in the child's map, and the one at which it ends in
+    /// both.
+    pub(crate) fn pages_to_hand_over(&self, budget: WalkBudget) -> u64 {
+        if !self.durable.volumes.lineage().has_maps() {
+            return 0;
+        }
+        let places = if self.hand_over().is_some() { self.places_to_hand_over(budget) } else { 1 };
+        (places + 2) * self.map_levels()
+    }
+
     /// Returns the most pages of the discard list, which is written as a whole, and of the leaves of the volume table that have the changed volumes and
     /// `touched` others.
     fn list_pages(&self, cuts: u64, walked: u64, touched: u64) -> u64 {
         let geometry = self.metadata.geometry();
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
-        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + 1;
+        // A hand-over ends when as many subtrees are to be walked as a page has.
+        let handed = if self.durable.volumes.lineage().has_maps() { geometry.fanout() } else { 0 };
+        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + handed + 1;
         let discard_leaves =
             discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discards.leaves());
         let (changed, leaves) = self.durable.volumes.leaves_to_write(touched);
@@ -267,6 +290,7 @@ impl Pool {
         self.durable.reservation.fixed = tables
             + self.table_pages(TreeId::Summaries, u64::MAX)
             + self.list_pages(0, levels, u64::MAX)
+            + self.pages_to_hand_over(WalkBudget::ONE_PAGE)
             + self.pages_of_log(self.durable.frozen.points().len() as u64)
             + self.durable.reservation.raised
             + self.durable.reservation.buffered.total

@@ -146,6 +146,27 @@ impl Model {
             && (0..self.volumes.len()).any(|child| self.volumes[child].parent == Some(volume.serial) && is_there(child))
     }
 
+    /// Hands each deleted snapshot with one child over to that child, as a settled engine has done.
+    pub fn hand_over(&mut self) {
+        while let Some((giver, child)) = (0..self.volumes.len()).find_map(|at| Some((at, self.only_child(at)?))) {
+            let ModelVolume { parent, own_since, .. } = self.volumes[giver];
+            (self.volumes[child].parent, self.volumes[child].own_since) = (parent, own_since);
+            (self.volumes[giver].parent, self.volumes[giver].blocks) = (None, Blocks::default());
+        }
+    }
+
+    /// Returns the child of a deleted snapshot that has one left.
+    fn only_child(&self, at: usize) -> Option<usize> {
+        let ModelVolume { existence, serial, .. } = self.volumes[at];
+        let is_child = |&child: &usize| {
+            let volume = &self.volumes[child];
+            volume.parent == Some(serial) && (volume.existence != Existence::Gone || self.is_held(child))
+        };
+        let mut children = (0..self.volumes.len()).filter(is_child);
+        let child = children.next().filter(|_| existence == Existence::Gone && self.volumes[at].is_snapshot())?;
+        children.next().is_none().then_some(child)
+    }
+
     /// Forgets the blocks of volumes that are gone, and from which nothing inherits.
     pub(super) fn forget_gone(&mut self) {
         for at in 0..self.volumes.len() {

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 72] = [
+pub const MUTANTS: [(Mutant, Hunt); 76] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -129,6 +129,10 @@ pub const MUTANTS: [(Mutant, Hunt); 72] = [
     (Mutant::MovedForReader, swarm(40)),
     (Mutant::ScrubbedFrom, swarm(40)),
     (Mutant::GroupInTwoCuts, swarm(40)),
+    (Mutant::GivenTwice, swarm(40)),
+    (Mutant::OverriddenByParent, swarm(40)),
+    (Mutant::GiverFirst, swarm(100)),
+    (Mutant::NamedMapRemoved, swarm(40)),
 ];
 
 thread_local! {

@@ -18,6 +18,7 @@ mod failures;
 mod flash;
 mod full_host;
 mod gc;
+mod hand_over;
 mod map_buffer;
 mod metadata;
 mod numbers;

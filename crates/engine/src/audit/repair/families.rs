@@ -45,13 +45,24 @@ impl Planner<'_, '_> {
         self.replace_lost_volumes(found);
         let born: BTreeMap<VolumeId, u64> =
             found.iter().map(|(volume, ..)| (volume.id, snapshot_of(volume).map_or(0, |(_, born)| born))).collect();
-        for (volume, ..) in found {
+        for (volume, ..) in found.iter_mut() {
             let Some(parent) = volume.family.parent else { continue };
             let (own, above) = (born[&volume.id], born.get(&parent).copied().unwrap_or(0));
             if above == 0 || own > 0 && own <= above {
                 volume.family.parent = None;
                 self.orphans.insert(volume.id);
             }
+        }
+        // A hand-over goes on where it can be one.
+        let mut children: BTreeMap<VolumeId, usize> = BTreeMap::new();
+        let parents = found.iter().filter_map(|(volume, ..)| volume.family.parent);
+        parents.for_each(|parent| *children.entry(parent).or_default() += 1);
+        let mut is_first = true;
+        for snapshot in found.iter_mut().filter_map(|(volume, ..)| Some((volume.id, volume.family.snapshot.as_mut()?)))
+        {
+            let (id, snapshot) = snapshot;
+            snapshot.gives &= is_first && children.get(&id).is_none_or(|&count| count == 1);
+            is_first &= !snapshot.gives;
         }
     }
 

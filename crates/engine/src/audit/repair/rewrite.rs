@@ -418,6 +418,7 @@ impl Planner<'_, '_> {
                 deleted.push(volumes[at].id);
             }
         }
+        volumes.recount_handed();
         // Children first.
         for id in deleted {
             volumes.remove(volumes.find(id).expect("it is in the table"));

@@ -10,6 +10,7 @@
 //! Maps        volumes in order: clears, then points, in LBA order; finds the old slots that lose a reference; deleted
 //!             volumes leave the list
 //! Discards    walks some of the subtrees that clears cut off
+//! HandOver    hands a part of a deleted snapshot over to its child (hand_over.rs)
 //! Sort        sorts all changes of reference counts by slot
 //! Counts      applies all changes of reference counts, in slot order: space map and counts, one leaf after the other
 //! Summaries   digest and owner of the new slots
@@ -28,6 +29,7 @@
 //! delta says the same before and after the merge.
 
 mod disk_index;
+mod hand_over;
 pub(crate) mod merge;
 pub(crate) mod plan;
 
@@ -37,6 +39,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use self::disk_index::Update;
+use self::hand_over::HandOver;
 use self::plan::Plan;
 use crate::api::Failure;
 use crate::api::*;
@@ -84,6 +87,7 @@ pub(crate) enum CheckpointStage {
     Reserve,
     Maps,
     Discards,
+    HandOver,
     Sort,
     Counts,
     Summaries,
@@ -161,6 +165,8 @@ pub(crate) struct Checkpoint {
     held_by: u64,
     cut_off: Vec<(Pointer, u8)>,
     discard_budget: WalkBudget,
+    /// Part of a hand-over, once it has begun.
+    handed: Option<HandOver>,
     fresh: Vec<Slot>,
     fresh_at: usize,
     /// Part of the index on disk that the background pass brings in.
@@ -399,6 +405,7 @@ impl Jobs {
                 held_by: 0,
                 cut_off: Vec::new(),
                 discard_budget,
+                handed: None,
                 fresh: Vec::new(),
                 fresh_at: 0,
                 index_part: None,
@@ -532,6 +539,7 @@ impl Jobs {
             CheckpointStage::Reserve => Ok(Progress::Wait),
             CheckpointStage::Maps => checkpoint.merge_maps(pool),
             CheckpointStage::Discards => checkpoint.walk_discards(pool),
+            CheckpointStage::HandOver => checkpoint.hand_over(pool),
             CheckpointStage::Sort => {
                 Ok(sort_step(&mut checkpoint.shared.changes, &mut checkpoint.unsorted, |&(slot, _)| slot))
             }
@@ -629,7 +637,12 @@ impl Jobs {
         pool.note_merged();
         pool.review_space();
         pool.checkpoint.note_done(pool.state.now());
+        if checkpoint.handed.is_some() && self.dedup().is_in_progress() {
+            // Blocks may have come behind the position of the pass.
+            self.dedup_mut().leave(pool.state.now(), 0);
+        }
         pool.remove_unneeded_snapshots(checkpoint.load.clears_left);
+        pool.review_hand_over();
         self.census_mut().review(pool);
         if pool.disk_index_wants_pass() && !self.dedup().has_begun() {
             self.dedup_mut().leave(pool.state.now(), 0);
@@ -660,7 +673,8 @@ fn next_stage(stage: CheckpointStage) -> CheckpointStage {
         CheckpointStage::Plan => CheckpointStage::Reserve,
         CheckpointStage::Reserve => CheckpointStage::Maps,
         CheckpointStage::Maps => CheckpointStage::Discards,
-        CheckpointStage::Discards => CheckpointStage::Sort,
+        CheckpointStage::Discards => CheckpointStage::HandOver,
+        CheckpointStage::HandOver => CheckpointStage::Sort,
         CheckpointStage::Sort => CheckpointStage::Counts,
         CheckpointStage::Counts => CheckpointStage::Summaries,
         CheckpointStage::Summaries => CheckpointStage::Index,
@@ -738,7 +752,8 @@ impl Checkpoint {
     /// before.
     pub(crate) fn abandon_checkpoint(&mut self, pool: &mut Pool) {
         self.yielded = false;
-        for writer in self.writer.iter_mut().chain(&mut self.space_writer) {
+        let handed = self.handed.as_mut().map(HandOver::writers);
+        for writer in self.writer.iter_mut().chain(&mut self.space_writer).chain(handed.into_iter().flatten()) {
             writer.abandon(&mut pool.metadata);
         }
     }

@@ -51,7 +51,8 @@ impl RemappedRun {
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read. Waits while a snapshot of such a map is
+    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read or their
+    /// slots are to stay. Waits while a snapshot of such a map is
     /// pending.
     pub fn standing(
         &self,
@@ -69,6 +70,9 @@ impl RemappedRun {
                 Err(_) => return Ok(None),
             };
             changes.await_snapshot(pool, key.volume())?;
+            if pool.keeps_its_slots(key.volume()) {
+                return Ok(None);
+            }
             keys.push(key);
         }
         Ok(Some(keys))

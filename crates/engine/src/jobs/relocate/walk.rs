@@ -63,6 +63,9 @@ impl Relocate {
         let seen = Entry::whole(from, digest);
         let Some(volume) = pool.volume_index(key.volume()) else { return Ok(Remap::Stale) };
         self.changes.await_snapshot(pool, key.volume())?;
+        if pool.keeps_its_slots(key.volume()) {
+            return Ok(Remap::Stale);
+        }
         match pool.resolve(volume, key) {
             Ok(entry) if entry == seen => {}
             Err(Unresolved::Missing(missing)) if !pool.metadata.has_failed(missing.key) => {

@@ -14,6 +14,7 @@
 //! snapshots  snapshots of volumes, and their clones
 //! ```
 
+pub(crate) mod hand_over;
 pub mod held;
 pub(crate) mod hidden;
 pub(crate) mod snapshots;

@@ -74,7 +74,7 @@ impl Pool {
                 return Err(ControlError::TooManyVolumes);
             };
             let volume = &self.durable.volumes[self.durable.volumes.find(of).expect("it was found")];
-            let taken = Snapshot { of, born: 0, created: seconds };
+            let taken = Snapshot { of, born: 0, created: seconds, gives: false };
             let entry = Volume {
                 id: snapshot,
                 name: String::from(name),

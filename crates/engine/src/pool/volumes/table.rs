@@ -58,6 +58,8 @@ pub(crate) struct VolumeTable {
     unnamed: BTreeSet<VolumeId>,
     /// Families of the maps.
     lineage: Lineage,
+    /// Deleted snapshot that is handed over to its child.
+    giver: Option<VolumeId>,
     /// Numbers of the volumes that are not deleted, by their settings.
     settings: BTreeMap<SettingsKey, BTreeSet<VolumeId>>,
     deleted: BTreeSet<VolumeId>,
@@ -493,7 +495,7 @@ impl VolumeTable {
             self.list_settings(at);
         }
         self.count(at, 1);
-        if self.volumes[at].keeps.is_none() && self.volumes[at].deleted.is_none() && !self.volumes[at].is_snapshot() {
+        if is_counted(&self.volumes[at]) {
             self.uncounted.insert(self.volumes[at].id);
         }
         self.name_bytes += self.volumes[at].name.len() as u64;
@@ -530,10 +532,16 @@ impl VolumeTable {
             let Family { parent, snapshot } = volume.family;
             let (parent, born) =
                 (parent.map_or(0, |parent| parent.0.into()), snapshot.map_or(0, |snapshot| snapshot.born));
-            Member { map: volume.id, parent, born, gives: false }
+            Member { map: volume.id, parent, born, gives: snapshot.is_some_and(|snapshot| snapshot.gives) }
         };
         let members = self.volumes.iter().filter(|volume| volume.family != Family::default()).map(member);
         self.lineage = Lineage::new(members)?;
+        let gives = |volume: &&Volume| volume.family.snapshot.is_some_and(|snapshot| snapshot.gives);
+        let mut givers = self.volumes.iter().filter(gives).map(|volume| volume.id);
+        self.giver = givers.next();
+        if let Some(second) = givers.next() {
+            return Err(LineageError::Gives(second));
+        }
         for volume in &self.volumes {
             let Some(snapshot) = volume.family.snapshot else { continue };
             if snapshot.born > epoch {
@@ -579,6 +587,79 @@ impl VolumeTable {
         self.create(volume, root)
     }
 
+    /// Returns the snapshot whose map is handed over to its child, and the child; `None` if the child is being deleted, or is gone.
+    pub(crate) fn hand_over(&self) -> Option<(VolumeId, VolumeId)> {
+        let giver = self.giver?;
+        let child = self.lineage.children(giver).next()?;
+        self.find(child).filter(|&at| self.volumes[at].deleted.is_none()).map(|_| (giver, child))
+    }
+
+    /// Returns the snapshot whose map is handed over, though its child may be on its way out.
+    #[inline]
+    pub(crate) fn giver(&self) -> Option<VolumeId> {
+        self.giver
+    }
+
+    /// Returns true if the map is handed over to its child, or is to be: it is that of a deleted snapshot with one child.
+    #[inline]
+    pub(crate) fn is_to_be_handed_over(&self, map: VolumeId) -> bool {
+        !self.unnamed.is_empty() && self.unnamed.contains(&map) && self.lineage.child_count(map) == 1
+    }
+
+    /// Returns the deleted snapshot that is handed over next: the youngest of a chain, so that no map is handed over twice. Each has to pass a test.
+    pub(crate) fn next_giver(&self, may_give: impl Fn(VolumeId) -> bool) -> Option<VolumeId> {
+        let is_there = |child: VolumeId| self.find(child).is_some_and(|at| self.volumes[at].deleted.is_none());
+        let mut givers = self.unnamed.iter().copied().filter(|&map| self.is_to_be_handed_over(map));
+        givers.find(|&map| {
+            let child = self.lineage.children(map).next().expect("it has one");
+            !self.is_to_be_handed_over(child) && is_there(child) && may_give(map)
+        })
+    }
+
+    /// Begins to hand over a deleted snapshot to its only child. Its blocks count as the child's from now on. `is_first`: only a mutant lets younger maps
+    /// look for them in the snapshot first.
+    pub(crate) fn begin_hand_over(&mut self, giver: VolumeId, is_first: bool) {
+        let child = self.lineage.children(giver).next().expect("it has a child");
+        let at = self.find(giver).expect("it is in the table");
+        self.volumes[at].family.snapshot.as_mut().expect("it is a snapshot").gives = true;
+        if !is_first {
+            self.lineage.set_gives(giver);
+        }
+        self.giver = Some(giver);
+        self.recount_handed();
+        self.dirty_next.extend([giver, child]);
+    }
+
+    /// Counts the blocks of the snapshot that is handed over as its child's, after a recount of all volumes.
+    pub(crate) fn recount_handed(&mut self) {
+        let pair = self.giver.and_then(|giver| Some((giver, self.lineage.children(giver).next()?)));
+        if let Some((giver, to)) = pair.and_then(|(giver, child)| Some((self.find(giver)?, self.find(child)?))) {
+            let blocks = self.volumes[giver].logical_blocks_used;
+            self.set_used(giver, 0);
+            self.set_used(to, self.volumes[to].logical_blocks_used + blocks);
+        }
+    }
+
+    /// Notes that a part of a snapshot was handed over to a map: the last census counted those blocks elsewhere.
+    pub(crate) fn note_handed(&mut self, at: usize) {
+        if is_counted(&self.volumes[at]) {
+            self.uncounted.insert(self.volumes[at].id);
+        }
+    }
+
+    /// Ends a hand-over: all of the map is the child's. The child gets the parent of the snapshot, which leaves the table.
+    pub(crate) fn end_hand_over(&mut self, giver: usize) {
+        let (id, parent) = (self.volumes[giver].id, self.volumes[giver].family.parent);
+        let child = self.lineage.children(id).next().expect("it has a child");
+        let at = self.find(child).expect("it is in the table");
+        let born = self.volumes[at].family.snapshot.map_or(0, |snapshot| snapshot.born);
+        self.lineage.put(child, parent, born);
+        self.volumes[at].family.parent = parent;
+        self.dirty.insert(child);
+        self.delete(giver, 0);
+        self.remove(giver);
+    }
+
     /// Sets the number of the checkpoint that makes a snapshot of a volume: it is about to begin.
     pub(crate) fn schedule(&mut self, at: usize, of: VolumeId, since: u64) {
         self.volumes[at].since = since;
@@ -620,6 +701,7 @@ impl VolumeTable {
         self.dirty.insert(id);
         self.maps.remove(at);
         self.lineage.remove(id);
+        self.giver = self.giver.filter(|&giver| giver != id);
         self.written_volumes -= u64::from(self.volumes[at].writes.exist());
         self.name_bytes -= self.volumes[at].name.len() as u64;
         self.volumes.remove(at)
@@ -852,6 +934,11 @@ impl VolumeTable {
             + 2 * self.name_bytes
             + writes
     }
+}
+
+/// Returns true if a census counts the blocks of the volume.
+fn is_counted(volume: &Volume) -> bool {
+    volume.keeps.is_none() && volume.deleted.is_none() && !volume.is_snapshot()
 }
 
 #[cfg(test)]

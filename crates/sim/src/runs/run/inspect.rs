@@ -206,6 +206,7 @@ impl Run {
     }
 
     fn figures(&mut self) -> Checked {
+        self.model.hand_over();
         let status = self.world.engine.status();
         let volumes = self.model.volumes().len();
         let used: Vec<(u64, u64)> = (0..volumes).map(|volume| self.model.used(volume)).collect();
