@@ -363,6 +363,7 @@ impl Census {
         let leaves = in_progress.leaves;
         let Some(counting) = &mut in_progress.volume else {
             let Some(next) = in_progress.volumes.pop() else { return Ok(false) };
+            pool.durable.volumes_mut().begin_to_count(next);
             in_progress.volume = pool.volume_index(next).map(|at| Counting::new(pool, at));
             return Ok(true);
         };

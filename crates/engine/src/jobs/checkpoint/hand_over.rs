@@ -174,7 +174,7 @@ impl Checkpoint {
         let (taker, giver) = (taker.ok_or(Stop::Contradiction)?, giver.ok_or(Stop::Contradiction)?);
         volumes.set_map(taker, to);
         volumes.set_map(giver, from);
-        volumes.note_handed(taker);
+        volumes.note_exchanged(taker);
         if from.pointer.is_none() {
             volumes.end_hand_over(giver);
         }

@@ -72,6 +72,8 @@ pub(crate) struct VolumeTable {
     written_volumes: u64,
     /// Volumes that users see and no census has counted.
     uncounted: BTreeSet<VolumeId>,
+    /// Uncounted volumes whose maps were exchanged, in whole or in part, since a census began to count them.
+    exchanged: BTreeSet<VolumeId>,
     /// Former counts of the volumes that the checkpoint in progress has changed; `None` if none changes counts.
     former: Option<BTreeMap<VolumeId, MappedBlocks>>,
     /// Number that was inserted last.
@@ -381,9 +383,16 @@ impl VolumeTable {
         self.uncounted.contains(&id)
     }
 
-    /// Notes that a census has counted a volume.
+    /// Notes that a census begins to count a volume.
+    pub(crate) fn begin_to_count(&mut self, id: VolumeId) {
+        self.exchanged.remove(&id);
+    }
+
+    /// Notes that a census has counted a volume. It counts again where the map was exchanged meanwhile.
     pub(crate) fn note_counted(&mut self, id: VolumeId) {
-        self.uncounted.remove(&id);
+        if !self.exchanged.remove(&id) {
+            self.uncounted.remove(&id);
+        }
     }
 
     /// Returns the next number after that of the last insertion that no volume has, none had that the checkpoint in progress has removed, and `is_taken` is
@@ -571,8 +580,7 @@ impl VolumeTable {
         self.count(snapshot, 1);
         self.set_map(volume, inherited_root(map, born));
         self.volumes[volume].family.parent = Some(id);
-        // The last census counted the blocks that the snapshot has now.
-        self.uncounted.insert(self.volumes[volume].id);
+        self.note_exchanged(volume);
         self.lineage.snapshot(self.volumes[volume].id, id, born);
         self.dirty.insert(id);
     }
@@ -640,10 +648,11 @@ impl VolumeTable {
         }
     }
 
-    /// Notes that a part of a snapshot was handed over to a map: the last census counted those blocks elsewhere.
-    pub(crate) fn note_handed(&mut self, at: usize) {
+    /// Notes that a map was exchanged, in whole or in part: a census, also one in progress, has counted other blocks.
+    pub(crate) fn note_exchanged(&mut self, at: usize) {
         if is_counted(&self.volumes[at]) {
             self.uncounted.insert(self.volumes[at].id);
+            self.exchanged.insert(self.volumes[at].id);
         }
     }
 
@@ -714,6 +723,7 @@ impl VolumeTable {
             self.unlist_name(at);
             self.deleted.insert(self.volumes[at].id);
             self.uncounted.remove(&self.volumes[at].id);
+            self.exchanged.remove(&self.volumes[at].id);
         }
         self.count(at, -1);
         self.volumes[at].deleted = Some(sequence);

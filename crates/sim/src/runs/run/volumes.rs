@@ -300,6 +300,10 @@ impl Run {
                 span = span.saturating_mul(geometry.fanout());
             }
         }
+        if self.config.first_number > 1 && has_families {
+            // In the table of volumes, each has a leaf to itself and three pages above it.
+            pages += 4 * self.model.volumes().len() as u64;
+        }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
         (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
