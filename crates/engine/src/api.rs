@@ -188,7 +188,7 @@ pub enum Command<'a> {
         policy: Option<Policy>,
     },
     /// Delete a volume, even one in use: later requests to it fail. Answered when it is durable. Its name is free at once, its space gradually. A volume with
-    /// snapshots is refused. A snapshot loses its name; its space is free when no volume inherits from it.
+    /// snapshots is refused, and so are a protected one and a held snapshot. A snapshot loses its name; its space is free when no volume inherits from it.
     DeleteVolume {
         /// Volume or snapshot to delete.
         volume: VolumeId,
@@ -207,6 +207,20 @@ pub enum Command<'a> {
         /// Snapshot to clone.
         snapshot: VolumeId,
         /// Name of the new volume.
+        name: &'a str,
+    },
+    /// Hold a snapshot, which is not deleted then, or release it. In force at once, answered when it is durable.
+    HoldSnapshot {
+        /// Snapshot to hold.
+        snapshot: VolumeId,
+        /// True to hold it, false to release it.
+        held: bool,
+    },
+    /// Give a volume, or a snapshot, another name. Its number stays, and the snapshots of a volume follow it. In force at once, answered when it is durable.
+    RenameVolume {
+        /// Volume or snapshot to rename.
+        volume: VolumeId,
+        /// New name, as for a new volume; of a snapshot the part behind `@`.
         name: &'a str,
     },
     /// Change the size of a volume. Content beyond the new end is gone. Answered when it is durable.
@@ -400,6 +414,10 @@ pub enum ControlError {
     NotSnapshot,
     /// The volume has snapshots: they are to be deleted first.
     HasSnapshots,
+    /// The snapshot is held: it is to be released first.
+    Held,
+    /// The volume's property says that it is not deleted.
+    Protected,
     /// The volume has as many snapshots as it can have.
     TooManySnapshots,
     /// No scrub is in progress.

@@ -102,6 +102,8 @@ pub enum Mutant {
     GiverFirst,
     /// A snapshot is handed over while records and the map buffer name it.
     NamedMapRemoved,
+    /// A checkpoint in progress writes the name that a volume has been given since it began.
+    EarlyName,
 
     // ---- slots and references ----
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.

@@ -22,6 +22,8 @@ impl Engine {
                 self.pool.create_snapshots(volumes, name, seconds).map(|group| CommandWait::Snapshots { group })
             }
             Command::CloneSnapshot { snapshot, name } => self.pool.clone_snapshot(snapshot, name).map(checkpoint),
+            Command::HoldSnapshot { snapshot, held } => self.pool.hold_snapshot(snapshot, held).map(checkpoint),
+            Command::RenameVolume { volume, name } => self.pool.rename_volume(volume, name).map(checkpoint),
             Command::DeleteVolume { volume } => self.delete_volume(volume),
             Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(CommandWait::Change),
             Command::Grow { capacity, metadata } => Ok(CommandWait::Grow { capacity, metadata }),
@@ -67,10 +69,8 @@ impl Engine {
             let checkpoints = self.pool.delete_snapshot(volume)?;
             return Ok(CommandWait::Checkpoint { checkpoints });
         }
-        match volumes.snapshots_of(volume).next() {
-            Some(_) => Err(ControlError::HasSnapshots),
-            None => Ok(CommandWait::Change(VolumeChange::Delete { volume })),
-        }
+        self.pool.check_deletion(volume)?;
+        Ok(CommandWait::Change(VolumeChange::Delete { volume }))
     }
 
     /// Answers the commands that are done.

@@ -28,7 +28,7 @@ pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
 }
 
 /// Number of bytes of a volume's entry in a packed table: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root,
-/// name, timing, goal, flag for kept runs, controller of the mode, flag for exclusive use by one client.
+/// name, timing, goal, flag for kept runs, controller of the mode, flag for exclusive use by one client, flag for protection.
 pub(crate) const PACKED_VOLUME_BYTES: u64 = 128;
 /// Number of bytes of a volume's entry in a table by number. The upper half is zero.
 pub const VOLUME_BYTES: u64 = 256;

@@ -27,12 +27,14 @@ const BORN_AT: usize = 8;
 const FLAGS_AT: usize = 16;
 const CREATED_AT: usize = 40;
 const FAMILY_BYTES: usize = 48;
+/// Flag of a held snapshot.
+const HELD: u64 = 1;
 /// Number of "no policy of its own".
 const INHERITS: u8 = 255;
 /// Flag of a read-only volume, which is a property.
 const READ_ONLY: u8 = 1;
 /// Flag of a snapshot that is handed over to its child.
-const GIVES: u8 = 2;
+const GIVES: u64 = 2;
 
 /// Purpose of a hidden volume, which has no name: each of its blocks has the content of the slot with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +74,8 @@ pub struct Snapshot {
     pub created: u64,
     /// True if it was deleted, and its map is handed over to its only child.
     pub gives: bool,
+    /// True if it is not to be deleted.
+    pub held: bool,
 }
 
 /// Place of a map among those that it shares blocks with (RFC 0020).
@@ -117,6 +121,11 @@ impl Volume {
     /// Returns true if it is a snapshot.
     pub fn is_snapshot(&self) -> bool {
         self.family.snapshot.is_some()
+    }
+
+    /// Returns true if it is a snapshot that is not to be deleted.
+    pub fn is_held(&self) -> bool {
+        self.family.snapshot.is_some_and(|snapshot| snapshot.held)
     }
 
     /// Returns true if it is a snapshot that was deleted: others inherit from it, and it has no name.
@@ -167,10 +176,10 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
 
 fn encode_family(family: &Family, out: &mut [u8]) {
     put_u32(out, PARENT_AT, family.parent.map_or(0, |parent| parent.0.into()));
-    if let Some(Snapshot { of, born, created, gives }) = family.snapshot {
+    if let Some(Snapshot { of, born, created, held, gives }) = family.snapshot {
         put_u32(out, LINE_AT, of.0.into());
         put_u64(out, BORN_AT, born);
-        out[FLAGS_AT] = if gives { GIVES } else { 0 };
+        put_u64(out, FLAGS_AT, if held { HELD } else { 0 } | if gives { GIVES } else { 0 });
         put_u64(out, CREATED_AT, created);
     }
 }
@@ -181,16 +190,18 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
         return Ok(Family::default());
     }
     let number = |at| u16::try_from(u32_at(bytes, at)).map_err(|_| ());
-    let (parent, of, born, created) =
-        (number(PARENT_AT)?, number(LINE_AT)?, u64_at(bytes, BORN_AT), u64_at(bytes, CREATED_AT));
+    let (parent, of) = (number(PARENT_AT)?, number(LINE_AT)?);
+    let (born, flags, created) = (u64_at(bytes, BORN_AT), u64_at(bytes, FLAGS_AT), u64_at(bytes, CREATED_AT));
     let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
-    if !is_zero(&bytes[FLAGS_AT + 1..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
+    if !is_zero(&bytes[FLAGS_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
         return Err(());
     }
-    let flags = bytes[FLAGS_AT];
     let snapshot = match (born, of) {
         (0, 0) if created == 0 && flags == 0 => None,
-        (1.., 1..) if flags & !GIVES == 0 => Some(Snapshot { of: VolumeId(of), born, created, gives: flags == GIVES }),
+        (1.., 1..) if flags & !(HELD | GIVES) == 0 => {
+            let (held, gives) = (flags & HELD > 0, flags & GIVES > 0);
+            Some(Snapshot { of: VolumeId(of), born, created, held, gives })
+        }
         _ => return Err(()),
     };
     Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot })
@@ -217,7 +228,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     };
     let named = match (keeps, family.snapshot) {
         (Some(_), _) => name.is_empty() && family == Family::default(),
-        (None, Some(Snapshot { gives, .. })) => name.is_empty() || is_name(name) && !gives,
+        (None, Some(snapshot)) if name.is_empty() => !snapshot.held,
+        (None, Some(snapshot)) => is_name(name) && !snapshot.gives,
         (None, None) => is_name(name),
     };
     if !named || bytes[4] > MAX_HEIGHT || !possible {
@@ -270,7 +282,7 @@ mod tests {
                 bytes[121] %= 3;
                 bytes[122] %= 2;
                 bytes[123] %= 2;
-                let is_named = bytes[3] > 0;
+                bytes[124] %= 2;
                 let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
                 let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
                 family.fill(0);
@@ -278,14 +290,14 @@ mod tests {
                 if kind & 2 == 0 {
                     family[LINE_AT] = kind;
                     put_u64(family, BORN_AT, born >> (kind & 7));
+                    put_u64(family, FLAGS_AT, u64::from(kind >> 3 & 3));
                     put_u64(family, CREATED_AT, created);
-                    family[FLAGS_AT] = if !is_named { kind & GIVES } else { 0 };
                 }
             }
             bytes.truncate(form.entry_bytes() as usize);
             if let Ok(Some((volume, root))) = decode(&bytes) {
                 prop_assert!(is_name(&volume.name) != (volume.keeps.is_some() || volume.is_unnamed()));
-                prop_assert!(!volume.is_unnamed() || volume.is_snapshot());
+                prop_assert!(!volume.is_unnamed() || volume.is_snapshot() && !volume.is_held());
                 let mut again = alloc::vec![0; bytes.len()];
                 encode(&volume, root, &mut again);
                 prop_assert_eq!(decode(&again), Ok(Some((volume, root))));
@@ -301,6 +313,7 @@ mod tests {
         let change = VolumePropertyChange {
             read_only: Some(true),
             exclusive: Some(true),
+            protected: Some(true),
             timing: Some(Some(Timing::Offline)),
             goal: Some(Goal::P99(2_000_000)),
             keep_runs: Some(KeepRuns::Off),
@@ -355,6 +368,10 @@ mod tests {
         encode(&inherits, root, &mut bytes);
         bytes[123] = 2;
         assert_eq!(decode(&bytes), Err(()));
+        // An invalid flag for protection.
+        encode(&inherits, root, &mut bytes);
+        bytes[124] = 2;
+        assert_eq!(decode(&bytes), Err(()));
         // A goal of 0, no goal with a number, and an unknown goal.
         for (kind, number) in [(1, 0), (0, 1), (4, 7)] {
             encode(&inherits, root, &mut bytes);
@@ -379,6 +396,30 @@ mod tests {
             put_u64(&mut bytes, at, u64::MAX);
             assert_eq!(decode(&bytes), Err(()));
         }
+    }
+
+    #[test]
+    fn only_snapshots_with_a_name_are_held() {
+        let mut bytes = [0; VOLUME_BYTES as usize];
+        let entry = |bytes: &[u8]| decode(bytes).map(|entry| entry.map(|(volume, _)| volume));
+        put_u16(&mut bytes, 0, 9);
+        (bytes[3], bytes[NAME_AT]) = (1, b'x');
+        let at = |field| PACKED_VOLUME_BYTES as usize + field;
+        put_u64(&mut bytes, at(FLAGS_AT), HELD);
+        assert_eq!(entry(&bytes), Err(()));
+        put_u32(&mut bytes, at(LINE_AT), 3);
+        put_u64(&mut bytes, at(BORN_AT), 7);
+        assert!(entry(&bytes).unwrap().unwrap().is_held());
+        put_u64(&mut bytes, at(FLAGS_AT), 0);
+        assert!(!entry(&bytes).unwrap().unwrap().is_held());
+        // Flags that are not known.
+        for flag in 1..64 {
+            put_u64(&mut bytes, at(FLAGS_AT), HELD | 1 << flag);
+            assert_eq!(entry(&bytes), Err(()), "{flag}");
+        }
+        put_u64(&mut bytes, at(FLAGS_AT), HELD);
+        bytes[3] = 0;
+        assert_eq!(entry(&bytes), Err(()), "a held snapshot is not deleted");
     }
 
     #[test]

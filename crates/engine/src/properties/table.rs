@@ -279,4 +279,8 @@ properties! {
     /// Controller that chooses the mode where the timing is hybrid.
     controller(Controller): Controller = "controller", [Bits::bytes(122, 1)],
         "forecast|paper";
+
+    /// Refusal of its deletion.
+    protected(Protected): bool = "protected", [Bits::bytes(124, 1)],
+        "on|off";
 }

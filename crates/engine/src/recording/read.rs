@@ -136,6 +136,9 @@ impl Decoder {
             Event::Control { token, command: Command::CloneSnapshot { snapshot, .. } } => {
                 Event::Control { token, command: Command::CloneSnapshot { snapshot, name: &self.text } }
             }
+            Event::Control { token, command: Command::RenameVolume { volume, .. } } => {
+                Event::Control { token, command: Command::RenameVolume { volume, name: &self.text } }
+            }
             Event::Control { token, command: Command::Relocate { command: RelocateCommand::Plan { begins, .. } } } => {
                 let command = RelocateCommand::Plan { begins, extents: &self.extents };
                 Event::Control { token, command: Command::Relocate { command } }
@@ -310,6 +313,11 @@ impl Decoder {
             14 => {
                 self.text = reader.text()?;
                 Command::CloneSnapshot { snapshot: reader.volume()?, name: "" }
+            }
+            16 => Command::HoldSnapshot { snapshot: reader.volume()?, held: reader.flag()? },
+            17 => {
+                self.text = reader.text()?;
+                Command::RenameVolume { volume: reader.volume()?, name: "" }
             }
             _ => return Err(ReadStop::Damaged),
         })

@@ -149,12 +149,14 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         31 => Event::GrowthOffered(flag),
         32 => control(Command::CreateSnapshots { volumes: &lists.volumes, name: &lists.text, seconds: b }),
         33 => control(Command::CloneSnapshot { snapshot: volume, name: &lists.text }),
+        34 => control(Command::HoldSnapshot { snapshot: volume, held: flag }),
+        35 => control(Command::RenameVolume { volume, name: &lists.text }),
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 34;
+const CALLS: u8 = 36;
 
 proptest! {
     #[test]

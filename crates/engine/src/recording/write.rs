@@ -225,6 +225,12 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             text(out, name);
             number(out, snapshot.0.into());
         }
+        Command::HoldSnapshot { snapshot, held } => fields(out, &[16, u64::from(snapshot.0), u64::from(held)]),
+        Command::RenameVolume { volume, name } => {
+            out.push(17);
+            text(out, name);
+            number(out, volume.0.into());
+        }
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, change } => {

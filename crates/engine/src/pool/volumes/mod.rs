@@ -12,11 +12,13 @@
 //! held       blocks that volumes map, and the slots for them
 //! hidden     second copies and replicas, as volumes that users do not see
 //! snapshots  snapshots of volumes, and their clones
+//! names      other names, and snapshots that are held
 //! ```
 
 pub(crate) mod hand_over;
 pub mod held;
 pub(crate) mod hidden;
+pub(crate) mod names;
 pub(crate) mod snapshots;
 pub(crate) mod table;
 
@@ -254,6 +256,19 @@ impl Pool {
         Ok(self.after_next_checkpoint())
     }
 
+    /// Returns the reason why a volume or snapshot is not deleted, if there is one. Others may inherit from a snapshot.
+    pub(crate) fn check_deletion(&self, id: VolumeId) -> Result<(), ControlError> {
+        let volumes = &self.durable.volumes;
+        let Some(volume) = volumes.find(id).map(|at| &volumes[at]) else { return Err(ControlError::NoVolume) };
+        match volume.family.snapshot {
+            Some(snapshot) if snapshot.held => Err(ControlError::Held),
+            Some(_) => Ok(()),
+            None if volume.properties.protected() => Err(ControlError::Protected),
+            None if volumes.snapshots_of(id).next().is_some() => Err(ControlError::HasSnapshots),
+            None => Ok(()),
+        }
+    }
+
     // ---- records ----
 
     /// Applies a change if there is space for it, and returns its record; `None` if it has to wait.
@@ -264,9 +279,9 @@ impl Pool {
     ) -> Result<Option<u64>, ControlError> {
         let (VolumeChange::Delete { volume } | VolumeChange::Resize { volume, .. }) = change;
         let at = self.volume_index(volume).ok_or(ControlError::NoVolume)?;
-        if matches!(change, VolumeChange::Delete { .. }) && self.durable.volumes.snapshots_of(volume).next().is_some() {
-            // They were made while the deletion waited for space.
-            return Err(ControlError::HasSnapshots);
+        if matches!(change, VolumeChange::Delete { .. }) {
+            // Its snapshots may have been made while the deletion waited for space.
+            self.check_deletion(volume)?;
         }
         let cleared = match change {
             VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),

@@ -74,7 +74,7 @@ impl Pool {
                 return Err(ControlError::TooManyVolumes);
             };
             let volume = &self.durable.volumes[self.durable.volumes.find(of).expect("it was found")];
-            let taken = Snapshot { of, born: 0, created: seconds, gives: false };
+            let taken = Snapshot { of, born: 0, created: seconds, held: false, gives: false };
             let entry = Volume {
                 id: snapshot,
                 name: String::from(name),
@@ -165,8 +165,9 @@ impl Pool {
             return Err(ControlError::NoSpace);
         }
         let since = self.after_next_checkpoint();
-        // An image is kept read-only, and its clones are made to be written.
-        let writable = VolumePropertyChange { read_only: Some(false), ..VolumePropertyChange::default() };
+        // An image is kept read-only and protected; its clones are made to be written, and to be deleted.
+        let off = Some(false);
+        let writable = VolumePropertyChange { read_only: off, protected: off, ..VolumePropertyChange::default() };
         let clone = Volume {
             id,
             name: String::from(name),
@@ -190,6 +191,7 @@ impl Pool {
             return Err(ControlError::ReadOnly);
         }
         self.shown_volume(snapshot)?;
+        self.check_deletion(snapshot)?;
         let at = self.volume_index(snapshot).ok_or(ControlError::NoVolume)?;
         self.durable.volumes.take_name(at);
         Ok(self.after_next_checkpoint())
@@ -211,7 +213,7 @@ impl Pool {
     }
 
     /// Returns a volume or snapshot that users see.
-    fn shown_volume(&self, id: VolumeId) -> Result<&Volume, ControlError> {
+    pub(super) fn shown_volume(&self, id: VolumeId) -> Result<&Volume, ControlError> {
         let at = self.volume_index(id).ok_or(ControlError::NoVolume)?;
         let volume = &self.durable.volumes[at];
         if self.users_see(volume) { Ok(volume) } else { Err(ControlError::NoVolume) }

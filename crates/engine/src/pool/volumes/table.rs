@@ -56,6 +56,8 @@ pub(crate) struct VolumeTable {
     snapshots: BTreeMap<(VolumeId, String), VolumeId>,
     /// Snapshots that were deleted while others inherit from them.
     unnamed: BTreeSet<VolumeId>,
+    /// Names of volumes when the last checkpoint began, of those that were renamed since.
+    former_names: BTreeMap<VolumeId, String>,
     /// Families of the maps.
     lineage: Lineage,
     /// Deleted snapshot that is handed over to its child.
@@ -693,6 +695,29 @@ impl VolumeTable {
         self.dirty_next.insert(id);
     }
 
+    /// Lets a checkpoint in progress write the name that a volume or snapshot has now: it is about to get another one.
+    pub(crate) fn keep_name(&mut self, at: usize) {
+        let volume = &self.volumes[at];
+        self.former_names.entry(volume.id).or_insert_with(|| volume.name.clone());
+    }
+
+    /// Gives a volume or snapshot a name that is free.
+    pub(crate) fn rename(&mut self, at: usize, name: &str) {
+        self.unlist_name(at);
+        let volume = &mut self.volumes[at];
+        let former = core::mem::replace(&mut volume.name, String::from(name));
+        let volume = volume.clone();
+        self.list_name(&volume);
+        self.name_bytes = self.name_bytes + name.len() as u64 - former.len() as u64;
+        self.dirty_next.insert(volume.id);
+    }
+
+    /// Holds or releases a snapshot.
+    pub(crate) fn set_held(&mut self, at: usize, held: bool) {
+        self.volumes[at].family.snapshot.as_mut().expect("only snapshots are held").held = held;
+        self.dirty_next.insert(self.volumes[at].id);
+    }
+
     /// Removes a deleted volume whose map is empty.
     pub(crate) fn remove(&mut self, at: usize) -> Volume {
         assert!(
@@ -767,6 +792,7 @@ impl VolumeTable {
     /// packed table into its new form.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.dirty = core::mem::take(&mut self.dirty_next);
+        self.former_names.clear();
         if core::mem::take(&mut self.has_created) && self.form == TableForm::Packed {
             (self.form, self.rewrites) = (TableForm::ByNumber, true);
         }
@@ -868,7 +894,11 @@ impl VolumeTable {
         let entry = self.form.entry_bytes() as usize;
         let per_leaf = self.form.per_leaf(self.block);
         let mut write = |at: u64, volume: &Volume, root: &Root| {
-            volume::encode(volume, *root, &mut bytes[at as usize * entry..][..entry]);
+            let out = &mut bytes[at as usize * entry..][..entry];
+            match self.former_names.get(&volume.id).filter(|_| !volume.is_unnamed()) {
+                None => volume::encode(volume, *root, out),
+                Some(former) => volume::encode(&Volume { name: former.clone(), ..volume.clone() }, *root, out),
+            }
         };
         match self.form {
             TableForm::Packed => {
