@@ -77,13 +77,18 @@ impl Model {
         self.volumes.iter().position(|volume| volume.serial == serial)
     }
 
+    /// Returns the name that a snapshot of a volume has in the model: that of the volume may change.
+    pub fn name_of_snapshot(of: VolumeId, name: &str) -> String {
+        format!("#{}@{name}", of.0)
+    }
+
     /// Notes that a group of snapshots is submitted, with this name behind the `@` of each. Returns the serial of its first snapshot.
     pub fn begin_snapshots(&mut self, volumes: &[usize], name: &str) -> u64 {
         self.now += 1;
         let mut members = Vec::new();
         for &at in volumes {
-            let ModelVolume { serial: of, properties, size_blocks, .. } = self.volumes[at];
-            let name = format!("{}@{name}", self.volumes[at].name);
+            let ModelVolume { serial: of, id, properties, size_blocks, .. } = self.volumes[at];
+            let name = Model::name_of_snapshot(id.expect("the engine has listed it"), name);
             let begun = self.now;
             let snapshot = self.enter(&name, size_blocks, properties);
             snapshot.snapshot = Some(SnapshotOf { volume: of, begun });
@@ -116,7 +121,8 @@ impl Model {
         let now = self.now;
         let ModelVolume { serial, properties, size_blocks, ref blocks, .. } = self.volumes[snapshot];
         let blocks = blocks.clone();
-        let clone = self.enter(name, size_blocks, Properties { read_only: false, ..properties });
+        let properties = Properties { read_only: false, protected: false, held: false, ..properties };
+        let clone = self.enter(name, size_blocks, properties);
         (clone.parent, clone.own_since, clone.blocks) = (Some(serial), now, blocks);
     }
 

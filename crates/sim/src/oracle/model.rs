@@ -32,6 +32,10 @@ pub struct Properties {
     pub keep_runs: KeepRuns,
     /// Controller that chooses its mode.
     pub controller: Controller,
+    /// True if it is a volume that is not deleted.
+    pub protected: bool,
+    /// True if it is a snapshot that is not deleted.
+    pub held: bool,
 }
 
 /// State of a volume's existence, as far as answers make it certain.
@@ -59,8 +63,10 @@ pub struct Stamp {
 /// A volume as the model sees it.
 #[derive(Clone, Debug)]
 pub struct ModelVolume {
-    /// Its name.
+    /// Its name. That of a snapshot names the volume by number (`Model::name_of_snapshot`), so that it follows the volume.
     pub name: String,
+    /// The name that it may have after a crash: the one before a renaming in flight.
+    former_name: Option<String>,
     /// Blocks.
     pub size_blocks: u64,
     /// The most that it has had.
@@ -107,6 +113,16 @@ impl ModelVolume {
         self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
     }
 
+    /// Returns true if a renaming is in flight.
+    pub fn is_being_renamed(&self) -> bool {
+        self.former_name.is_some()
+    }
+
+    /// Returns the names that it may have, after a crash as well.
+    pub fn possible_names(&self) -> impl Iterator<Item = &String> {
+        [&self.name].into_iter().chain(&self.former_name)
+    }
+
     /// Returns true if requests may be sent to it: the engine has listed its number, and its deletion is not answered.
     pub fn is_usable(&self) -> bool {
         self.id.is_some() && self.existence != Existence::Gone
@@ -134,7 +150,7 @@ impl ModelVolume {
 pub struct Listing {
     /// Its number.
     pub id: VolumeId,
-    /// Its name.
+    /// Its name, that of a snapshot as in [`ModelVolume::name`].
     pub name: String,
     /// Blocks.
     pub size_blocks: u64,
@@ -220,6 +236,7 @@ impl Model {
         self.serials += 1;
         self.volumes.push(ModelVolume {
             name: name.to_string(),
+            former_name: None,
             size_blocks,
             most_blocks: size_blocks,
             resizing: None,
@@ -290,6 +307,18 @@ impl Model {
         volume.possible = vec![volume.properties];
     }
 
+    /// Notes that a volume or snapshot gets another name. It has it from here on, but may lose it in a crash. No other renaming of it may be in flight.
+    pub fn begin_rename(&mut self, volume: usize, name: &str) {
+        let volume = &mut self.volumes[volume];
+        assert!(!volume.is_being_renamed());
+        volume.former_name = Some(std::mem::replace(&mut volume.name, name.to_string()));
+    }
+
+    /// Notes that the renaming is answered: only the present name is possible after a crash.
+    pub fn end_rename(&mut self, volume: usize) {
+        self.volumes[volume].former_name = None;
+    }
+
     /// Notes that the pool's policy is set. It is in force from here on, but may be lost in a crash.
     pub fn begin_set_pool(&mut self, policy: Option<Policy>) {
         self.possible_pool_policies.extend([self.pool_policy, policy]);
@@ -331,8 +360,12 @@ impl Model {
     /// adopts the engine's state where several are possible.
     pub fn reconcile(&mut self, listed: &[Listing], pool_policy: Option<Policy>, opened: bool) -> Checked {
         // A number is given again when the volume that had it is gone, so names tell them apart.
-        let numbered = self.volumes.iter().filter_map(|volume| Some((volume.id?, volume.name.clone())));
-        let known: BTreeSet<_> = numbered.collect();
+        let mut known = BTreeSet::new();
+        for volume in &self.volumes {
+            known.extend(
+                volume.id.into_iter().flat_map(|id| volume.possible_names().map(move |name| (id, name.clone()))),
+            );
+        }
         let names: BTreeSet<_> = listed.iter().map(|volume| &volume.name).collect();
         let ids: BTreeSet<_> = listed.iter().map(|volume| volume.id).collect();
         if ids.len() != listed.len() || names.len() != listed.len() {
@@ -342,7 +375,10 @@ impl Model {
         let mut expected = 0;
         for volume in &mut self.volumes {
             let found = listed.iter().find(|listed| match volume.id {
-                Some(id) => listed.id == id && listed.name == volume.name,
+                Some(id) => {
+                    let is_former = opened && volume.former_name.as_ref() == Some(&listed.name);
+                    listed.id == id && (is_former || listed.name == volume.name)
+                }
                 // A creation that failed leaves nothing; its name may be another's.
                 None => {
                     let failed = volume.existence == Existence::Gone;
@@ -370,6 +406,8 @@ impl Model {
             volume.id = Some(found.id);
             if opened {
                 volume.existence = Existence::Certain;
+                volume.name.clone_from(&found.name);
+                volume.former_name = None;
                 volume.resizing = None;
                 volume.set_size(found.size_blocks);
                 volume.properties = found.properties;

@@ -2,7 +2,8 @@
 //! own for each. A sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
-    CacheKey, DedupCommand, DedupVerify, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment, VolumePropertyChange,
+    CacheKey, DedupCommand, DedupVerify, IndexCopy, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment,
+    VolumePropertyChange,
 };
 
 use crate::runs::config::Config;
@@ -251,5 +252,31 @@ pub fn numbers_that_come_round() -> Checked {
     }
     let create = Operation::CreateVolume { size_blocks: 64, policy: Some(Policy::Native) };
     run.perform(&[create, Operation::Drain, write(1, 0, 8, 1000), Operation::Settle])?;
+    run.settle_and_audit()
+}
+
+/// Deletes a volume while a checkpoint is in progress, and gives its name to another one: that checkpoint, which still has the first, must not have it.
+pub fn names_of_deleted_volumes() -> Checked {
+    let mut config = Config::small(1);
+    config.volumes = vec![(64, Policy::Full); 3];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let written = [write(0, 0, 1, 1), Operation::Reopen, write(0, 0, 1, 5), write(0, 40, 1, 6), Operation::Drain];
+    run.perform(&written)?;
+    let geometry = run.config.parameters.geometry;
+    let metadata = geometry.data_start() * geometry.block();
+    run.world.hold_back(move |io| io.op == IoOp::Reserve && io.offset < metadata);
+    let before = run.world.engine.counters().checkpoints;
+    run.perform_one(&Operation::IndexCopy(IndexCopy::Oldest))?;
+    while run.world.held() == 0 {
+        run.step(run.world.now + SECONDS)?;
+    }
+    run.perform_one(&Operation::DeleteVolume { volume: 1 })?;
+    run.perform_one(&Operation::Rename { volume: 2, reuses: true })?;
+    run.world.hold_back(|_| false);
+    run.world.let_go(usize::MAX);
+    while run.world.engine.counters().checkpoints == before {
+        run.step(run.world.now + SECONDS)?;
+    }
+    run.perform(&[Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: true }])?;
     run.settle_and_audit()
 }

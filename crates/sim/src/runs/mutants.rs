@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 76] = [
+pub const MUTANTS: [(Mutant, Hunt); 77] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -133,6 +133,7 @@ pub const MUTANTS: [(Mutant, Hunt); 76] = [
     (Mutant::OverriddenByParent, swarm(40)),
     (Mutant::GiverFirst, swarm(100)),
     (Mutant::NamedMapRemoved, swarm(40)),
+    (Mutant::EarlyName, Hunt::Own(hazards::names_of_deleted_volumes)),
 ];
 
 thread_local! {

@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// Number of fixed scenarios.
-pub const FIXED: u64 = 39;
+pub const FIXED: u64 = 40;
 
 /// Number of the scenario whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -186,6 +186,7 @@ pub fn scenario(number: u64) -> Scenario {
             by_the_paper()
         }),
         38 => ("volumes with buffered mappings get snapshots, which are cloned and deleted", families()),
+        39 => ("volumes and a snapshot get names that others had, and are held, protected and deleted", names()),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -269,6 +270,45 @@ fn families() -> Vec<Operation> {
         Operation::Idle(3 * SECONDS),
         Operation::DeleteSnapshot { snapshot: 1 },
         Operation::Idle(8 * SECONDS),
+    ]
+}
+
+/// Renames volumes and a snapshot, in part to names that others have just lost. Deletes a held snapshot and a protected volume, before and after that ends.
+fn names() -> Vec<Operation> {
+    let rename = |volume, reuses| Operation::Rename { volume, reuses };
+    vec![
+        write(0, 0, 2, 1),
+        write(1, 0, 2, 4),
+        Operation::Snapshot { volumes: vec![0, 1] },
+        Operation::Drain,
+        Operation::Hold { snapshot: 0, held: true },
+        rename(0, false),
+        rename(1, true),
+        Operation::DeleteSnapshot { snapshot: 0 },
+        write(0, 0, 2, 8),
+        Operation::Drain,
+        Operation::RenameSnapshot { snapshot: 0, reuses: false },
+        rename(0, true),
+        Operation::CreateVolume { size_blocks: 8, policy: None },
+        Operation::Hold { snapshot: 0, held: false },
+        Operation::DeleteSnapshot { snapshot: 1 },
+        Operation::DeleteSnapshot { snapshot: 0 },
+        Operation::Protect { volume: 1, protected: true },
+        Operation::DeleteVolume { volume: 1 },
+        Operation::Protect { volume: 1, protected: false },
+        write(0, 0, 2, 12),
+        Operation::DeleteVolume { volume: 1 },
+        Operation::Drain,
+        rename(0, true),
+        Operation::CreateVolume { size_blocks: 8, policy: None },
+        Operation::Drain,
+        rename(0, false),
+        Operation::DeleteVolume { volume: 1 },
+        rename(2, true),
+        Operation::Drain,
+        Operation::Idle(3 * SECONDS),
+        rename(0, true),
+        Operation::Drain,
     ]
 }
 

@@ -156,6 +156,34 @@ pub enum Operation {
         /// Number of the snapshot; 0: the oldest.
         snapshot: u64,
     },
+    /// Holds a snapshot, or releases it.
+    Hold {
+        /// Number of the snapshot; 0: the oldest.
+        snapshot: u64,
+        /// True to hold it.
+        held: bool,
+    },
+    /// Gives a volume another name, whatever is in flight.
+    Rename {
+        /// Number of the volume.
+        volume: u64,
+        /// True for a name that another one had, if there is one.
+        reuses: bool,
+    },
+    /// Gives a snapshot another name, whatever is in flight.
+    RenameSnapshot {
+        /// Number of the snapshot; 0: the oldest.
+        snapshot: u64,
+        /// True for a name that another one had, if there is one.
+        reuses: bool,
+    },
+    /// Protects a volume from deletion, or ends that.
+    Protect {
+        /// Number of the volume.
+        volume: u64,
+        /// True to protect it.
+        protected: bool,
+    },
     /// Resizes a volume; shrinks it whatever is in flight.
     ResizeVolume {
         /// Number of the volume.
@@ -284,7 +312,7 @@ const POLICIES: [&str; 16] = [
 pub const SNAPSHOTS_TOO: u64 = 1 << 32;
 
 /// Number of kinds of operations, each with a weight.
-const OPERATION_KINDS: usize = 33;
+const OPERATION_KINDS: usize = 35;
 /// Maximum number of blocks of a volume that are read for a plan.
 const MOST_READ: u64 = 96;
 /// Maximum number of blocks of a volume that are filled at once: more than the pools of the swarm hold.
@@ -342,6 +370,8 @@ pub struct Generator<'a> {
     plans: Random,
     /// Random stream for snapshots and clones.
     families: Random,
+    /// Random stream for other names, holds and protection.
+    names: Random,
     /// True if the engine may end, and another one begin.
     may_end: bool,
 }
@@ -385,6 +415,11 @@ impl Generator<'_> {
             weights[31] = 4 * families.pick(&[0, 1, 2, 4]);
             weights[32] = 6 * families.pick(&[0, 1, 2, 4]);
         }
+        let mut names = Random::new(seed ^ 0x6e61_6d65);
+        if config.has_families {
+            weights[33] = 8 * names.pick(&[0, 1, 2, 4]);
+            weights[34] = 4 * names.pick(&[0, 0, 1, 2]);
+        }
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
         if !crashes {
@@ -414,6 +449,7 @@ impl Generator<'_> {
             upcoming: Vec::new(),
             plans,
             families,
+            names,
             may_end: crashes,
         }
     }
@@ -465,6 +501,35 @@ impl Generator<'_> {
             }
         }
         Operation::Snapshot { volumes }
+    }
+
+    /// Draws another name for a volume or snapshot, often one that another had until shortly before.
+    fn renaming(&mut self) -> Operation {
+        let random = &mut self.names;
+        let (number, reuses) = (random.below(16), random.one_in(2));
+        if random.one_in(3) {
+            // During the checkpoint that makes the first name durable.
+            self.upcoming.push(Operation::Rename { volume: random.below(16), reuses: true });
+            if random.one_in(3) {
+                self.upcoming.push(Operation::DeleteVolume { volume: random.below(16) });
+            }
+        }
+        if random.one_in(3) {
+            Operation::RenameSnapshot { snapshot: number, reuses }
+        } else {
+            Operation::Rename { volume: number, reuses }
+        }
+    }
+
+    /// Draws the hold or release of a snapshot, or the protection of a volume, or its end.
+    fn protection(&mut self) -> Operation {
+        let random = &mut self.names;
+        let (number, is_on) = (random.below(16), random.one_in(2));
+        if random.one_in(3) {
+            Operation::Protect { volume: number, protected: is_on }
+        } else {
+            Operation::Hold { snapshot: number, held: is_on }
+        }
     }
 
     fn any_operation(&mut self) -> Operation {
@@ -521,6 +586,8 @@ impl Generator<'_> {
             30 => self.snapshot(),
             31 => Operation::Clone { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
             32 => Operation::DeleteSnapshot { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
+            33 => self.renaming(),
+            34 => self.protection(),
             27 => self.timing(),
             28 => self.relocating(),
             29 => {

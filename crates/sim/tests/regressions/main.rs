@@ -21,6 +21,7 @@ mod gc;
 mod hand_over;
 mod map_buffer;
 mod metadata;
+mod names;
 mod numbers;
 mod owner;
 mod places;

@@ -159,6 +159,10 @@ impl Run {
                 | Operation::Snapshot { .. }
                 | Operation::Clone { .. }
                 | Operation::DeleteSnapshot { .. }
+                | Operation::Hold { .. }
+                | Operation::Rename { .. }
+                | Operation::RenameSnapshot { .. }
+                | Operation::Protect { .. }
                 | Operation::ResizeVolume { .. }
                 | Operation::SetVolume { .. }
                 | Operation::SetTiming { .. }

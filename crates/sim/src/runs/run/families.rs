@@ -1,9 +1,9 @@
 //! Snapshots of volumes and groups of them, their clones, and their deletion, whatever is in flight.
 
-use engine::{Command, VolumeId};
+use engine::{Command, ControlError, VolumeId};
 
 use crate::Checked;
-use crate::oracle::model::{Existence, ModelVolume};
+use crate::oracle::model::{Existence, ModelVolume, Properties};
 use crate::runs::run::{Pending, Run};
 
 impl Run {
@@ -54,14 +54,35 @@ impl Run {
         }
         let volume = snapshots[number as usize % snapshots.len()];
         let id = self.model.volumes()[volume].id.expect("certain snapshots are listed");
-        self.model.begin_delete(volume);
-        let token = self.token(Pending::Delete { volume });
+        let pending = if self.model.volumes()[volume].properties.held {
+            Pending::Undeletable { reason: ControlError::Held }
+        } else {
+            self.model.begin_delete(volume);
+            Pending::Delete { volume }
+        };
+        let token = self.token(pending);
         self.world.control(token, Command::DeleteVolume { volume: id });
         Ok(())
     }
 
+    /// Holds or releases the snapshot that a number selects: 0 is the oldest.
+    pub(crate) fn hold_snapshot(&mut self, number: u64, held: bool) -> Checked {
+        self.wait_for_change()?;
+        let snapshots = self.certain_snapshots();
+        if snapshots.is_empty() {
+            return Ok(());
+        }
+        let volume = snapshots[number as usize % snapshots.len()];
+        let ModelVolume { id, properties, .. } = self.model.volumes()[volume];
+        let snapshot = id.expect("certain snapshots are listed");
+        self.model.begin_set(volume, Properties { held, ..properties });
+        let token = self.token(Pending::Set { volume });
+        self.world.control(token, Command::HoldSnapshot { snapshot, held });
+        Ok(())
+    }
+
     /// Returns the indexes in the model of the snapshots that are there for certain, the oldest first.
-    fn certain_snapshots(&self) -> Vec<usize> {
+    pub(super) fn certain_snapshots(&self) -> Vec<usize> {
         let volumes = self.model.volumes().iter().enumerate();
         let is_certain = |volume: &ModelVolume| {
             volume.is_snapshot() && volume.existence == Existence::Certain && volume.id.is_some()

@@ -135,7 +135,7 @@ impl Run {
                     "{shared} of {mapped} blocks of volume {name} are in shared slots, but {census:?}"
                 ));
             }
-            let at = self.model.index_of(volume.id, &self.world.engine.full_name(volume));
+            let at = self.model.index_of(volume.id, &self.name_in_model(volume));
             let expected = at.map_or(shared, |at| self.model.repeated(at));
             if stores_each_once && shared != expected {
                 return violated(format!(
@@ -259,7 +259,7 @@ impl Run {
             if found != [Some(listed); 2] {
                 return wrong(&format!("volume {} is not found by its number, or by its name", listed.name));
             }
-            let at = self.model.index_of(listed.id, &self.world.engine.full_name(listed));
+            let at = self.model.index_of(listed.id, &self.name_in_model(listed));
             let now = self.world.engine.held_by(listed);
             let own = listed.logical_blocks_used;
             if !at.is_some_and(|at| (used[at].0..=used[at].1).contains(&own)) || now != own {

@@ -9,6 +9,7 @@
 //! owner       takeover of the pool by another server
 //! volumes     volumes and their settings
 //! families    snapshots and clones
+//! names       other names of volumes and snapshots
 //! fronting    detaching and attaching of a flash
 //! relocating  runs of relocation plans
 //! endure      behaviour of a pool whose writes get lost
@@ -19,6 +20,7 @@ mod endure;
 mod families;
 mod fronting;
 mod inspect;
+mod names;
 mod opening;
 mod owner;
 mod relocating;
@@ -108,8 +110,13 @@ pub(crate) enum Pending {
     Delete {
         volume: usize,
     },
-    /// The deletion of a volume with snapshots.
-    WithSnapshots,
+    /// The deletion of a volume with snapshots, of a protected one, or of a held snapshot.
+    Undeletable {
+        reason: ControlError,
+    },
+    Rename {
+        volume: usize,
+    },
     Snapshots {
         /// Serial of the first snapshot of the group.
         first: u64,
@@ -364,6 +371,13 @@ impl Run {
             Operation::Snapshot { volumes } => self.snapshot_volumes(volumes),
             Operation::Clone { snapshot } => self.clone_snapshot(*snapshot),
             Operation::DeleteSnapshot { snapshot } => self.delete_snapshot(*snapshot),
+            Operation::Hold { snapshot, held } => self.hold_snapshot(*snapshot, *held),
+            Operation::Rename { volume, reuses } => self.rename_volume(*volume, *reuses),
+            Operation::RenameSnapshot { snapshot, reuses } => self.rename_snapshot(*snapshot, *reuses),
+            Operation::Protect { volume, protected } => {
+                let protected = Some(*protected);
+                self.set_volume(*volume, VolumePropertyChange { protected, ..VolumePropertyChange::default() })
+            }
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => {
                 let change =

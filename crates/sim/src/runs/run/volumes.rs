@@ -40,7 +40,8 @@ impl Run {
         let leaving = self.model.volumes().iter().filter(is_leaving);
         let free = leaving.map(|volume| volume.name.clone()).find(|name| !taken(name));
         let takes_name = free.is_some();
-        name = free.unwrap_or(name);
+        // Else a name that a renaming in flight has left.
+        name = free.or_else(|| self.left_name(None, |volume| volume.existence != Existence::Gone)).unwrap_or(name);
         let token = self.token(Pending::Create { name: name.clone(), takes_name });
         self.model.begin_create(&name, size_blocks, policy);
         self.is_exact &= policy.or(self.model.pool_policy()).unwrap_or_default() == Policy::Full;
@@ -52,8 +53,8 @@ impl Run {
     /// Waits until no change of volumes is in flight, so that there is one at a time.
     pub(super) fn wait_for_change(&mut self) -> Checked {
         let changes = |pending: &Pending| {
-            use Pending::{Delete, Resize, Set, SetPool, WithSnapshots};
-            matches!(pending, Delete { .. } | WithSnapshots | Resize { .. } | Set { .. } | SetPool)
+            use Pending::{Delete, Resize, Set, SetPool, Undeletable};
+            matches!(pending, Delete { .. } | Undeletable { .. } | Resize { .. } | Set { .. } | SetPool)
         };
         while self.pending.values().any(changes) {
             self.wait()?;
@@ -73,8 +74,10 @@ impl Run {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
-        let pending = if self.model.has_snapshots(volume) {
-            Pending::WithSnapshots
+        let pending = if self.model.volumes()[volume].properties.protected {
+            Pending::Undeletable { reason: ControlError::Protected }
+        } else if self.model.has_snapshots(volume) {
+            Pending::Undeletable { reason: ControlError::HasSnapshots }
         } else {
             self.model.begin_delete(volume);
             Pending::Delete { volume }
@@ -119,6 +122,8 @@ impl Run {
             goal: change.goal.unwrap_or(before.goal),
             keep_runs: change.keep_runs.unwrap_or(before.keep_runs),
             controller: change.controller.unwrap_or(before.controller),
+            protected: change.protected.unwrap_or(before.protected),
+            held: before.held,
         };
         self.model.begin_set(volume, properties);
         // Runs that are kept leave blocks stored twice, and a pass leaves out read-only volumes.
@@ -169,7 +174,7 @@ impl Run {
         let block = self.config.parameters.geometry.block();
         let listed = self.world.engine.volumes().map(|volume| Listing {
             id: volume.id,
-            name: self.world.engine.full_name(volume),
+            name: self.name_in_model(volume),
             // A size that is no multiple of the block size matches no volume of the model.
             size_blocks: if volume.size.is_multiple_of(block) { volume.size / block } else { u64::MAX },
             properties: Properties {
@@ -180,9 +185,12 @@ impl Run {
                 goal: volume.properties.goal(),
                 keep_runs: volume.properties.keep_runs(),
                 controller: volume.properties.controller(),
+                protected: volume.properties.protected(),
+                held: volume.is_held(),
             },
         });
         let listed: Vec<Listing> = listed.collect();
+        self.check_names()?;
         self.model.reconcile(&listed, self.world.engine.properties().policy(), opened)
     }
 
@@ -257,7 +265,8 @@ impl Run {
             }
             // It waited for a checkpoint, which was given up: the change may have happened.
             (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
-            (Pending::WithSnapshots, Err(ControlError::HasSnapshots)) => return Ok(()),
+            (Pending::Undeletable { reason }, Err(error)) if error == *reason => return Ok(()),
+            (Pending::Rename { volume }, Ok(())) => self.model.end_rename(*volume),
             (Pending::Snapshots { first }, Ok(())) => self.model.end_snapshots(*first, true)?,
             (Pending::Snapshots { first }, Err(ControlError::TooManyVolumes)) => {
                 self.model.end_snapshots(*first, false)?
