@@ -261,14 +261,30 @@ class Snapshots(unittest.TestCase):
                 (["volume", "resize", pool.path, "db@s", "1M", "--force"], ["snapshot", "onefold clone"]),
                 (["volume", "set", pool.path, "db@s", "read-only=off"], ["snapshot", "onefold clone"]),
                 (["volume", "create", pool.path, "db@t", "--size", "16M"], ["not allowed"]),
+                (["volume", "set", pool.path, "db@s", "protected=on"], ["snapshot hold"]),
+                (["volume", "rename", pool.path, "db", "default"], ["'default' exists"]),
+                (["volume", "rename", pool.path, "db", "db"], ["'db' exists"]),
+                (["volume", "rename", pool.path, "none", "new"], ["no volume 'none'"]),
+                (["volume", "rename", pool.path, "db", ".new"], ["not allowed"]),
+                (["volume", "rename", pool.path, "db", "db@new"], ["not allowed"]),
+                (["volume", "rename", pool.path, "db", "(replicas)"], ["not allowed"]),
+                (["volume", "rename", pool.path, "db@s", "new"], ["begin with 'db@'"]),
+                (["volume", "rename", pool.path, "db@s", "default@s"], ["begin with 'db@'"]),
+                (["volume", "rename", pool.path, "db@s", "db@"], ["not allowed"]),
+                (["volume", "rename", pool.path, "db@s", "db@s"], ["'db@s' exists"]),
+                (["snapshot", "hold", pool.path, "db"], ["VOLUME@NAME"]),
+                (["snapshot", "hold", pool.path, "db@s", "db@none"], ["no snapshot 'db@none'"]),
+                (["snapshot", "release", pool.path, "db@none"], ["no snapshot 'db@none'"]),
             ]:
                 error = self.refused(*arguments)
                 for reason in reasons:
                     self.assertIn(reason, error, arguments)
             for count in ("0", "32769", "-1", "x"):
                 self.refused("clone", pool.path, "db@s", "new", f"--count={count}", status=2)
+            self.refused("volume", "set", pool.path, "db", "protected=maybe", status=2)
             self.assertEqual(sorted(volumes(pool)), ["db", "default"])
             self.assertEqual(list(snapshots(pool)), ["db@s"])
+            self.assertFalse(snapshots(pool)["db@s"]["held"])
 
         self.each_way(check)
 
@@ -333,6 +349,70 @@ class Snapshots(unittest.TestCase):
             with open(image, "rb") as file:
                 self.assertEqual(file.read(2 * MIB), bytes(MIB) + b"\x55" * MIB)
             pool.check()
+
+    def test_a_renamed_volume_keeps_its_clients_and_snapshots(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            onefold("volume", "create", pool.path, "db", "--size", "16M")
+            onefold("snapshot", "create", pool.path, "db@one", "default@one")
+            onefold("clone", pool.path, "db@one", "copy")
+            client = connect(pool, "db")
+            client.pwrite(b"a" * 4096, 0)
+            said = onefold("volume", "rename", pool.path, "db", "data").stdout
+            self.assertEqual(said, "renamed 'db' to 'data'\n1 client stays connected: it finds 'data' when it connects again\n")
+            client.pwrite(b"b" * 4096, 4096)
+            self.assertEqual(client.pread(8192, 0), b"a" * 4096 + b"b" * 4096)
+            client.flush()
+            with self.assertRaises(nbd.Error):
+                connect(pool, "db")
+            # The old name is free at once.
+            onefold("volume", "create", pool.path, "db", "--size", "32M")
+            onefold("volume", "rename", pool.path, "data@one", "data@first")
+            client.pwrite(b"c" * 4096, 8192)
+            client.flush()
+            for _ in range(2):
+                again = connect(pool, "data")
+                self.assertEqual((again.get_size(), again.pread(4096, 8192)), (16 * MIB, b"c" * 4096))
+                again.shutdown()
+                self.assertEqual(sorted(snapshots(pool)), ["data@first", "default@one"])
+                self.assertEqual(list(snapshots(pool, "data")), ["data@first"])
+                self.assertEqual(volumes(pool)["copy"]["origin"], "data@first")
+                pattern(pool, "data@first", "read -P 0 0 16M")
+                listed = json.loads(run("nbdinfo", "--list", "--json", pool.uri("")).stdout)["exports"]
+                self.assertEqual(sorted(export["export-name"] for export in listed), ["copy", "data", "db", "default"])
+                pool.kill()
+                pool.serve("--memory", "64M", create=False)
+            made = json.loads(onefold("volume", "rename", pool.path, "data", "x", "--json").stdout)["volume"]
+            self.assertEqual((made["name"], made["snapshots"]), ("x", 1))
+            pool.stop()
+            pool.check()
+
+    def test_what_is_held_or_protected_is_not_deleted(self):
+        def check(pool):
+            onefold("snapshot", "create", pool.path, "default@a")
+            onefold("snapshot", "create", pool.path, "default@b")
+            held = json.loads(onefold("snapshot", "hold", pool.path, "default@a", "--json").stdout)["snapshots"]
+            self.assertEqual([(entry["name"], entry["held"]) for entry in held], [("default@a", True)])
+            self.assertEqual({name: entry["held"] for name, entry in snapshots(pool).items()}, {"default@a": True, "default@b": False})
+            self.assertRegex(onefold("snapshot", "list", pool.path).stdout, r"default@a .* 0, held\n")
+            # Of several none is deleted if one is held.
+            for force in ([], ["--force"]):
+                error = self.refused("snapshot", "delete", pool.path, "default@b", "default@a", *force)
+                self.assertIn("'default@a': it is held: 'onefold snapshot release'", error)
+            self.assertEqual(sorted(snapshots(pool)), ["default@a", "default@b"])
+            onefold("clone", pool.path, "default@a", "vm")
+            onefold("volume", "set", pool.path, "vm", "protected=on")
+            self.assertRegex(onefold("volume", "list", pool.path).stdout, r"vm .*clone of default@a, .*protected")
+            self.assertRegex(onefold("volume", "get", pool.path, "vm", "protected").stdout, r"vm +protected +on +volume\n")
+            for force in ([], ["--force"]):
+                self.assertIn("protected=off", self.refused("volume", "delete", pool.path, "vm", *force))
+            onefold("volume", "set", pool.path, "vm", "protected=off")
+            onefold("volume", "delete", pool.path, "vm")
+            said = onefold("snapshot", "release", pool.path, "default@a").stdout
+            self.assertEqual(said, "released the snapshot 'default@a'\n")
+            onefold("snapshot", "delete", pool.path, "default@a", "default@b")
+            self.assertEqual(snapshots(pool), {})
+
+        self.each_way(check)
 
     def test_a_deletion_on_a_terminal_asks_first(self):
         with Pool("64M") as pool:

@@ -129,6 +129,9 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
             resize_volume(target, name, size, [*force, *reconnect], *json)
         }
+        Command::Volume(VolumeCommand::Rename { target, name, new_name, json }) => {
+            rename_volume(target, name, new_name, *json)
+        }
         Command::Volume(VolumeCommand::Set { target, name, properties }) => {
             match properties::volume_request(name, properties) {
                 Ok(request) => ask_about(target, name, &request).map(|_| ExitCode::SUCCESS),
@@ -305,6 +308,25 @@ fn delete_volume(target: &Target, name: &str, force: bool, json: bool) -> anyhow
         print_json(&json!({ "version": status::VERSION, "deleted": name }));
     } else {
         print(format_args!("deleted the volume '{name}'; its space comes back in the background\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rename_volume(target: &Target, name: &str, new_name: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let request = Request::RenameVolume { name: name.into(), new_name: new_name.into() };
+    let report = ask_about(target, name, &request)?;
+    let renamed = report.volumes.iter().find(|volume| volume.name == new_name);
+    if json {
+        print_json(&json!({ "version": status::VERSION, "volume": renamed }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(format_args!("renamed '{name}' to '{new_name}'\n"));
+    match renamed.map_or(0, |volume| volume.clients) {
+        0 => {}
+        1 => print(format_args!("1 client stays connected: it finds '{new_name}' when it connects again\n")),
+        clients => {
+            print(format_args!("{clients} clients stay connected: they find '{new_name}' when they connect again\n"))
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -59,6 +59,10 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::HasSnapshots => {
             "it has snapshots, which are deleted first: 'onefold snapshot list' shows them, 'onefold snapshot delete' deletes them"
         }
+        ControlError::Held => "it is held: 'onefold snapshot release' ends that, and then it can be deleted",
+        ControlError::Protected => {
+            "it is protected: 'onefold volume set POOL NAME protected=off' ends that, and then it can be deleted"
+        }
         ControlError::TooManySnapshots => {
             "it has 4,096 snapshots, which is the limit: 'onefold snapshot delete' deletes those that are not needed"
         }

@@ -113,7 +113,9 @@ fn perform(path: &Path, request: &Request) -> anyhow::Result<Report> {
         Err(refusal) => Err(refusal),
     };
     let report = match request {
-        Request::CreateSnapshots { .. } => reactor.report(&request.volumes().volumes(reactor.engine())),
+        Request::CreateSnapshots { .. } | Request::HoldSnapshots { .. } | Request::RenameVolume { .. } => {
+            reactor.report(&request.volumes().volumes(reactor.engine()))
+        }
         _ => reactor.whole_report(),
     };
     reactor.close(None)?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use crate::commands::cli::{CloneArgs, SnapshotCommand, Target};
+use crate::commands::cli::{CloneArgs, HoldArgs, SnapshotCommand, Target};
 use crate::commands::{confirm, offline};
 use crate::operators::command::{clone_names, quoted};
 use crate::operators::control::Request;
@@ -19,6 +19,8 @@ pub fn snapshot(command: &SnapshotCommand) -> anyhow::Result<ExitCode> {
     match command {
         SnapshotCommand::Create { target, snapshots, json } => create(target, snapshots, *json),
         SnapshotCommand::List { target, volume, json } => list(target, volume.as_deref(), *json),
+        SnapshotCommand::Hold(arguments) => hold(arguments, true),
+        SnapshotCommand::Release(arguments) => hold(arguments, false),
         SnapshotCommand::Delete { target, snapshots, force, yes, json } => {
             for name in snapshots {
                 split(name)?;
@@ -105,6 +107,22 @@ fn delete(target: &Target, snapshots: &[String], force: bool, json: bool) -> any
     Ok(ExitCode::SUCCESS)
 }
 
+fn hold(arguments: &HoldArgs, held: bool) -> anyhow::Result<ExitCode> {
+    let HoldArgs { target, snapshots, json } = arguments;
+    for name in snapshots {
+        split(name)?;
+    }
+    let found = ask(target, &Request::HoldSnapshots { names: snapshots.clone(), held }, named(snapshots))?;
+    if *json {
+        print_json(&json!({ "version": VERSION, "snapshots": found.iter().filter_map(figures).collect::<Vec<_>>() }));
+    } else if held {
+        print(format_args!("the {} cannot be deleted until released\n", named(snapshots)));
+    } else {
+        print(format_args!("released the {}\n", named(snapshots)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn list(target: &Target, volume: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
     let report = offline::request(target, &Request::status(Selection::snapshots(volume)))?;
     report.require_opened()?;
@@ -132,7 +150,7 @@ fn figures(snapshot: &VolumeReport) -> Option<Value> {
     let family = snapshot.snapshot.as_ref()?;
     Some(json!({
         "name": snapshot.name, "volume": family.volume, "created": family.created, "size_bytes": snapshot.size_bytes,
-        "logical_blocks_used": snapshot.logical_blocks_used, "clones": family.clones, "clients": snapshot.clients,
+        "logical_blocks_used": snapshot.logical_blocks_used, "clones": family.clones, "held": family.held, "clients": snapshot.clients,
     }))
 }
 

@@ -31,6 +31,8 @@ pub enum Wanted<'a> {
     Clones(VolumeId, Vec<String>),
     /// Deletion of these snapshots.
     SnapshotDeletion(Vec<VolumeId>),
+    /// Hold of these snapshots, or their release.
+    Holds(Vec<VolumeId>, bool),
     /// Detachment of the flash from the pool.
     Detach,
     /// Clean stop of the server.
@@ -60,6 +62,9 @@ impl Wanted<'_> {
             }
             Wanted::SnapshotDeletion(snapshots) => {
                 snapshots.iter().map(|&volume| Command::DeleteVolume { volume }).collect()
+            }
+            &Wanted::Holds(ref snapshots, held) => {
+                snapshots.iter().map(|&snapshot| Command::HoldSnapshot { snapshot, held }).collect()
             }
         }
     }
@@ -99,6 +104,9 @@ pub fn wanted<'a>(
             if volume.is_snapshot() {
                 return Err("it is a snapshot: 'onefold snapshot delete' deletes it".into());
             }
+            if volume.properties.protected() {
+                return Err(explain_control(ControlError::Protected).into());
+            }
             let count = clients(volume.id);
             if count > 0 && !force {
                 return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
@@ -118,7 +126,29 @@ pub fn wanted<'a>(
             return Ok(Wanted::Command(command, reconnect.then_some(Leaving::Resized(volume.id))));
         }
         Request::SetVolume { name, settings: VolumeSettings(change) } => {
+            if change.protected.is_some() && find(engine, name)?.is_snapshot() {
+                return Err("it is a snapshot: 'onefold snapshot hold' keeps it from deletion".into());
+            }
             Command::SetVolume { volume: find_volume(engine, name)?.id, change: *change }
+        }
+        Request::RenameVolume { name, new_name } => {
+            let volume = find(engine, name)?;
+            let part = match name.split_once('@') {
+                None => new_name,
+                Some((of, _)) => {
+                    new_name.strip_prefix(of).and_then(|rest| rest.strip_prefix('@')).ok_or_else(|| {
+                        format!("a snapshot stays with its volume: '{new_name}' does not begin with '{of}@'")
+                    })?
+                }
+            };
+            if engine.volume_named(new_name).is_some() {
+                return Err(format!("'{new_name}' exists: choose another name"));
+            }
+            Command::RenameVolume { volume: volume.id, name: part }
+        }
+        Request::HoldSnapshots { names, held } => {
+            let find = |name: &String| find_snapshot(engine, name).map(|snapshot| snapshot.id);
+            return Ok(Wanted::Holds(names.iter().map(find).collect::<Result<_, _>>()?, *held));
         }
         Request::CreateSnapshots { volumes, name } => {
             let find = |volume: &String| {
@@ -132,7 +162,11 @@ pub fn wanted<'a>(
         }
         Request::DeleteSnapshots { names, force } => {
             let find = |name: &String| {
-                let id = find_snapshot(engine, name)?.id;
+                let snapshot = find_snapshot(engine, name)?;
+                if snapshot.is_held() {
+                    return Err(format!("'{name}': {}", explain_control(ControlError::Held)));
+                }
+                let id = snapshot.id;
                 let count = clients(id);
                 if count > 0 && !force {
                     let plural = plural(count);
@@ -199,7 +233,8 @@ pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
     let volume = |name: &str| engine.volume_named(name);
     match request {
         Request::CreateVolume { .. } | Request::SetVolume { .. } | Request::SetPool(_) => true,
-        Request::CloneSnapshot { .. } => true,
+        Request::CloneSnapshot { .. } | Request::HoldSnapshots { .. } => true,
+        Request::RenameVolume { name, new_name } => volume(name).is_none() && volume(new_name).is_some(),
         Request::CreateSnapshots { .. } => false,
         Request::DeleteSnapshots { names, .. } => names.iter().all(|name| volume(name).is_none()),
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
@@ -232,6 +267,9 @@ pub fn done(request: &Request) -> Option<String> {
             format!("made the snapshot '{name}' of {}", quoted(volumes))
         }
         Request::DeleteSnapshots { names, .. } => format!("deleted {}", quoted(names)),
+        Request::HoldSnapshots { names, held: true } => format!("holds {}", quoted(names)),
+        Request::HoldSnapshots { names, held: false } => format!("released {}", quoted(names)),
+        Request::RenameVolume { name, new_name } => format!("renamed '{name}' to '{new_name}'"),
         Request::CloneSnapshot { snapshot, name, count: None } => format!("made the clone '{name}' of '{snapshot}'"),
         Request::CloneSnapshot { snapshot, name, count: Some(count) } => {
             format!("made the clones '{name}-1' to '{name}-{count}' of '{snapshot}'")
@@ -349,6 +387,9 @@ mod tests {
         let wanted = Wanted::SnapshotDeletion(vec![VolumeId(4), VolumeId(6)]);
         assert_eq!(wanted.commands(), [4, 6].map(|id| Command::DeleteVolume { volume: VolumeId(id) }));
         assert_eq!(wanted.leaving(), [4, 6].map(|id| Leaving::Deleted(VolumeId(id))));
+        let wanted = Wanted::Holds(vec![VolumeId(4), VolumeId(6)], true);
+        let hold = |id| Command::HoldSnapshot { snapshot: VolumeId(id), held: true };
+        assert_eq!((wanted.commands(), wanted.leaving()), (vec![hold(4), hold(6)], vec![]));
         assert!(Wanted::Figures.commands().is_empty() && Wanted::Figures.leaving().is_empty());
     }
 }

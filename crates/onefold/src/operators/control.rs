@@ -127,6 +127,20 @@ pub enum Request {
         /// Set to delete them although clients are connected; they are disconnected.
         force: bool,
     },
+    /// Hold of snapshots, which are not deleted then, or their release; answered when it is durable.
+    HoldSnapshots {
+        /// Names of the snapshots, `VOLUME@NAME` each.
+        names: Vec<String>,
+        /// True to hold them, false to release them.
+        held: bool,
+    },
+    /// Another name for a volume or a snapshot; answered when it is durable.
+    RenameVolume {
+        /// Name of the volume, or `VOLUME@NAME` of the snapshot.
+        name: String,
+        /// The new name; that of a snapshot has the same volume.
+        new_name: String,
+    },
     /// Volumes with the content of a snapshot; answered when they are durable.
     CloneSnapshot {
         /// Name of the snapshot, `VOLUME@NAME`.
@@ -183,6 +197,8 @@ impl Request {
             Request::CreateSnapshots { volumes, name } => {
                 Selection::Named(volumes.iter().map(|volume| format!("{volume}@{name}")).collect())
             }
+            Request::HoldSnapshots { names, .. } => Selection::Named(names.clone()),
+            Request::RenameVolume { new_name, .. } => Selection::one(new_name),
             Request::CloneSnapshot { name, count: None, .. } => Selection::one(name),
             Request::CloneSnapshot { .. } | Request::DeleteSnapshots { .. } => Selection::NONE,
             Request::Grow { .. } | Request::SetPool(_) | Request::Stop => Selection::NONE,

@@ -422,6 +422,9 @@ pub struct SnapshotReport {
     pub created: u64,
     /// Number of volumes that were cloned from it.
     pub clones: usize,
+    /// True if it is held: nothing deletes it.
+    #[serde(default)]
+    pub held: bool,
 }
 
 impl SnapshotReport {
@@ -433,6 +436,7 @@ impl SnapshotReport {
             name: snapshot.name.clone(),
             created: family.created,
             clones: engine.clone_count(snapshot),
+            held: family.held,
         })
     }
 }

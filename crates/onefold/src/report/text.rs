@@ -239,6 +239,9 @@ impl VolumeReport {
         if self.exclusive {
             remarks.push("exclusive".into());
         }
+        if self.properties.get("protected").is_some_and(|protected| protected.is_set) {
+            remarks.push("protected".into());
+        }
         remarks.join(", ")
     }
 }
@@ -317,7 +320,8 @@ pub fn snapshots_text(snapshots: &[VolumeReport]) -> String {
     let row = |(family, snapshot): &(&SnapshotReport, &VolumeReport)| {
         let holds = size::show(snapshot.logical_blocks_used.saturating_mul(4096));
         let (created, size) = (show_date(family.created), size::show(snapshot.size_bytes));
-        [snapshot.name.clone(), created, size, holds, family.clones.to_string()]
+        let held = if family.held { ", held" } else { "" };
+        [snapshot.name.clone(), created, size, holds, format!("{}{held}", family.clones)]
     };
     let rows: Vec<[String; 5]> = [head].into_iter().chain(shown.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2;
@@ -491,7 +495,13 @@ pub mod tests {
     #[test]
     fn snapshots_stand_by_volume_and_in_the_order_of_their_creation() {
         let snapshot = |of: &str, name: &str, created| VolumeReport {
-            snapshot: Some(SnapshotReport { volume: of.into(), name: name.into(), created, clones: 3 }),
+            snapshot: Some(SnapshotReport {
+                volume: of.into(),
+                name: name.into(),
+                created,
+                clones: 3,
+                held: name == "old",
+            }),
             ..volume(&format!("{of}@{name}"), 256)
         };
         let all = [snapshot("vm10", "a", 0), snapshot("vm2", "new", 120), snapshot("vm2", "old", 60)];
@@ -501,7 +511,7 @@ pub mod tests {
             .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
             .collect();
         assert_eq!(rows[0], ["snapshot", "created", "size", "holds", "clones"]);
-        assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "3"]);
+        assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "3, held"]);
         assert_eq!(rows[2..].iter().map(|row| row[0]).collect::<Vec<_>>(), ["vm2@new", "vm10@a"]);
     }
 

@@ -20,7 +20,7 @@ pub use image::{Allow, EstimateArgs, ExportArgs, ImportArgs};
 pub use pool::{CacheCommand, CheckArgs, CreateArgs, DedupArgs, GrowArgs, RepairArgs, ScrubArgs, StatusArgs};
 pub use relocate::{ObjectsCommand, ProfileCommand, RelocateCommand, RunArgs};
 pub use serve::{ConnectArgs, Form, ServeArgs};
-pub use snapshot::{CloneArgs, SnapshotCommand};
+pub use snapshot::{CloneArgs, HoldArgs, SnapshotCommand};
 pub use volume::VolumeCommand;
 
 /// A block device that stores every block once, served over NBD.

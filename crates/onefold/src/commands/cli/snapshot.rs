@@ -32,6 +32,10 @@ pub enum SnapshotCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Hold snapshots: nothing deletes them until they are released
+    Hold(HoldArgs),
+    /// Release held snapshots: they can be deleted again
+    Release(HoldArgs),
     /// Delete snapshots for good; their space comes back when no clone or volume inherits from it any more
     Delete {
         /// Pool: its file or block device
@@ -50,6 +54,20 @@ pub enum SnapshotCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Arguments of `onefold snapshot hold` and `onefold snapshot release`.
+#[derive(Args, Debug)]
+pub struct HoldArgs {
+    /// Pool: its file or block device
+    #[command(flatten)]
+    pub target: Target,
+    /// Snapshots to hold or release
+    #[arg(value_name = "VOLUME@NAME", required = true)]
+    pub snapshots: Vec<String>,
+    /// Report as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `onefold clone`.

@@ -66,6 +66,20 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Rename a volume, and its snapshots with it, or a snapshot; clients stay connected, and find it under the new name when they connect again
+    Rename {
+        /// Pool: its file or block device
+        #[command(flatten)]
+        target: Target,
+        /// Name of the volume, or VOLUME@NAME of a snapshot
+        name: String,
+        /// The new name: 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'; of a snapshot behind VOLUME@
+        #[arg(value_name = "NEW")]
+        new_name: String,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Set properties of a volume
     #[command(about = properties::volume_help())]
     Set {

@@ -68,10 +68,19 @@ pub const PAGES: &[Page] = &[
         see: &["volume-create", "grow"],
     },
     Page {
+        command: "volume rename",
+        examples: &[
+            ("Rename a volume and its snapshots", "volume rename vms.onefold web1 www"),
+            ("Rename a snapshot", "volume rename vms.onefold web1@monday web1@before-upgrade"),
+        ],
+        see: &["volume-list", "snapshot-list"],
+    },
+    Page {
         command: "volume set",
         examples: &[
             ("Share every known block from now on", "volume set vms.onefold web1 policy=full"),
             ("Let one client at a time in, and only to read", "volume set vms.onefold web1 exclusive=on read-only=on"),
+            ("Keep a volume from deletion", "volume set vms.onefold web1 protected=on"),
         ],
         see: &["volume-get", "set"],
     },
@@ -102,6 +111,16 @@ pub const PAGES: &[Page] = &[
         command: "snapshot list",
         examples: &[("List the snapshots of a volume for a program", "snapshot list vms.onefold web1 --json")],
         see: &["snapshot-create", "volume-list"],
+    },
+    Page {
+        command: "snapshot hold",
+        examples: &[("Keep a snapshot from deletion", "snapshot hold vms.onefold golden@v1")],
+        see: &["snapshot-release", "snapshot-list", "volume-set"],
+    },
+    Page {
+        command: "snapshot release",
+        examples: &[("Let a snapshot be deleted again", "snapshot release vms.onefold golden@v1")],
+        see: &["snapshot-hold", "snapshot-delete"],
     },
     Page {
         command: "snapshot delete",
