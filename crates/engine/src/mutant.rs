@@ -104,6 +104,8 @@ pub enum Mutant {
     NamedMapRemoved,
     /// A checkpoint in progress writes the name that a volume has been given since it began.
     EarlyName,
+    /// A clear that creates leaves in a map with a parent takes the pages that are kept for overwrites.
+    ClearTakesReserve,
 
     // ---- slots and references ----
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.

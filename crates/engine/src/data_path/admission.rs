@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, PageLookup, locate};
+use crate::mutant::Mutant;
 use crate::pool::metadata_reservation::{Asked, MetadataUser};
 use crate::pool::metadata_reservation::{Availability, Cleared};
 use crate::requests::request::{Block, Kind, Stage};
@@ -85,9 +86,9 @@ impl Engine {
     /// Returns true if all blocks of a write lie in leaves that exist, or that have been promised; `None` if pages have to be loaded first.
     fn only_overwrites(&mut self, id: RequestId) -> Option<bool> {
         let volume = self.pool.volume_index(self.requests.get(id).volume())?;
-        if self.requests.get(id).kind() == Kind::Clear
-            || self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume())
-        {
+        let creates_leaves =
+            self.requests.get(id).kind() == Kind::Clear && !self.pool.mutant(Mutant::ClearTakesReserve);
+        if creates_leaves || self.pool.checkpoint.has_snapshot_pending(self.requests.get(id).volume()) {
             // The leaves stay with the snapshot, or a clear creates them.
             return Some(false);
         }

@@ -1,4 +1,4 @@
-//! Hazards of the pass that finds duplicates, of the flash, and of numbers of volumes, which random operations do not reach in a small pool: a sequence of its
+//! Hazards of the pass that finds duplicates, of the flash, of numbers of volumes, and of snapshots, which random operations do not reach in a small pool: a sequence of its
 //! own for each. A sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
@@ -278,5 +278,39 @@ pub fn names_of_deleted_volumes() -> Checked {
         run.step(run.world.now + SECONDS)?;
     }
     run.perform(&[Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: true }])?;
+    run.settle_and_audit()
+}
+
+/// Clears one block of each leaf that a volume inherits, when metadata is full: overwrites and trims of another volume find space.
+pub fn clears_below_a_parent() -> Checked {
+    const LEAVES: u64 = 300;
+    let mut config = Config::small(1);
+    config.limits.map_buffer = 0;
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.metadata_blocks) = (120, 700);
+    let leaf = geometry.map_leaf_entries();
+    config.volumes = vec![(LEAVES * leaf, Policy::Native); 2];
+    let mut run = Run::start(config, Trace::new(false), false)?;
+    let mut sequence: Vec<Operation> = (0..LEAVES).map(|at| write(0, at * leaf, 2, 1 + at as u32)).collect();
+    sequence.extend([Operation::Drain, Operation::Snapshot { volumes: vec![0] }, Operation::Drain]);
+    run.perform(&sequence)?;
+    let mut written = 0;
+    while run.counts.without_space == 0 && written < LEAVES {
+        run.perform(&[write(1, written * leaf, 1, 1000 + written as u32), Operation::Drain])?;
+        written += 1;
+    }
+    let refused = run.counts.without_space;
+    let clear = |at| [Operation::Trim { place: place(0, at * leaf, 1), fua: false }, Operation::Drain];
+    run.perform(&(0..LEAVES).flat_map(clear).collect::<Vec<_>>())?;
+    if refused == 0 || run.counts.without_space == refused {
+        return violated("metadata is not full");
+    }
+    let refused = run.counts.without_space;
+    let overwrite = |at| [write(1, at * leaf, 1, 5000 + at as u32), Operation::Drain];
+    run.perform(&(0..written - 1).flat_map(overwrite).collect::<Vec<_>>())?;
+    if run.counts.without_space > refused {
+        return violated(format!("{} overwrites found no space", run.counts.without_space - refused));
+    }
+    run.perform(&[Operation::Trim { place: place(1, 0, LEAVES * leaf), fua: false }, Operation::Drain])?;
     run.settle_and_audit()
 }

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 77] = [
+pub const MUTANTS: [(Mutant, Hunt); 78] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -134,6 +134,7 @@ pub const MUTANTS: [(Mutant, Hunt); 77] = [
     (Mutant::GiverFirst, swarm(100)),
     (Mutant::NamedMapRemoved, swarm(40)),
     (Mutant::EarlyName, Hunt::Own(hazards::names_of_deleted_volumes)),
+    (Mutant::ClearTakesReserve, Hunt::Own(hazards::clears_below_a_parent)),
 ];
 
 thread_local! {

@@ -15,6 +15,7 @@ mod device;
 mod disk_index;
 mod external_partitioning;
 mod failures;
+mod families;
 mod flash;
 mod full_host;
 mod gc;

@@ -32,7 +32,7 @@ fn relocate(command: RelocateCommand<'_>) -> Command<'_> {
 }
 
 impl Bench {
-    fn relocation(&self) -> RelocateStatus {
+    pub(crate) fn relocation(&self) -> RelocateStatus {
         self.world.engine.status().relocate
     }
 
@@ -70,14 +70,14 @@ impl Bench {
         plan.moves.iter().flat_map(|one| &one.extents).map(|extent| (extent.slot, extent.blocks)).collect()
     }
 
-    fn begin_run(&mut self, plan: &[(u64, u64)]) {
+    pub(crate) fn begin_run(&mut self, plan: &[(u64, u64)]) {
         for (at, extents) in plan.chunks(7).enumerate() {
             self.command(relocate(RelocateCommand::Plan { begins: at == 0, extents }));
         }
         self.command(relocate(RelocateCommand::Start));
     }
 
-    fn end_run(&mut self, step: Nanos) -> RelocateStatus {
+    pub(crate) fn end_run(&mut self, step: Nanos) -> RelocateStatus {
         for _ in 0..10_000 {
             let status = self.relocation();
             if status.state != PassState::Running {

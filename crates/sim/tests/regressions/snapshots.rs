@@ -54,7 +54,7 @@ impl Bench {
         holes
     }
 
-    fn delete(&mut self, volume: VolumeId) {
+    pub(crate) fn delete(&mut self, volume: VolumeId) {
         self.command(Command::DeleteVolume { volume });
     }
 }
