@@ -104,6 +104,8 @@ pub enum Mutant {
     NamedMapRemoved,
     /// A checkpoint in progress writes the name that a volume has been given since it began.
     EarlyName,
+    /// Jobs remap the blocks of a volume while a snapshot of it is pending.
+    MovedAtSnapshot,
     /// A clear that creates leaves in a map with a parent takes the pages that are kept for overwrites.
     ClearTakesReserve,
 

@@ -68,7 +68,7 @@ impl Changes {
 
     /// Makes the job wait while a snapshot of a map is pending: a change would be the volume's alone, and not its snapshot's.
     pub(super) fn await_snapshot(&mut self, pool: &mut Pool, map: VolumeId) -> Result<(), ChangesStop> {
-        if !pool.checkpoint.has_snapshot_pending(map) {
+        if !pool.checkpoint.has_snapshot_pending(map) || pool.mutant(Mutant::MovedAtSnapshot) {
             return Ok(());
         }
         self.wait_for_checkpoint(pool);

@@ -120,7 +120,7 @@ impl Pool {
             Ok(_) | Err(Unresolved::Damaged) => return Ok(false),
             Err(Unresolved::Missing(missing)) => return Err(missing),
         };
-        if self.keeps_its_slots(key.volume()) {
+        if self.keeps_its_slots(key.volume()) && !self.mutant(Mutant::MovedAtSnapshot) {
             // While a snapshot is pending, the change would be the volume's alone, and the snapshot would keep the old slot.
             return Ok(false);
         }

@@ -1,9 +1,9 @@
-//! Hazards of the pass that finds duplicates, of the flash, of numbers of volumes, and of snapshots, which random operations do not reach in a small pool: a sequence of its
-//! own for each. A sound engine passes; the mutants of the same names have to be caught by them.
+//! Hazards of the pass that finds duplicates, of the flash, of numbers of volumes, and of snapshots, which random operations do not reach in a small pool: a
+//! sequence of its own for each. A sound engine passes; the mutants of the same names have to be caught by them.
 
 use engine::{
-    CacheKey, DedupCommand, DedupVerify, IndexCopy, IoOp, Limits, Policy, PoolChange, ScrubCommand, Segment,
-    VolumePropertyChange,
+    CacheKey, DedupCommand, DedupVerify, DefragSetting, IndexCopy, IoOp, Limits, Policy, PoolChange, ScrubCommand,
+    Segment, VolumePropertyChange,
 };
 
 use crate::runs::config::Config;
@@ -279,6 +279,48 @@ pub fn names_of_deleted_volumes() -> Checked {
     }
     run.perform(&[Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: true }])?;
     run.settle_and_audit()
+}
+
+/// Moves blocks while a snapshot of their volume is pending, and cuts the power before it is durable: no record names it.
+pub fn moves_beside_a_pending_snapshot() -> Checked {
+    const BLOCKS: u64 = 24 * 16;
+    const MOMENTS: u64 = 12;
+    let mut moved = 0;
+    for moment in 0..MOMENTS {
+        let mut config = Config::small(1);
+        let geometry = &mut config.parameters.geometry;
+        (geometry.containers, geometry.slots_per_container) = (24, 16);
+        config.limits = Limits { map_buffer: 0, delta_entries: 1024, ..config.limits };
+        config.volumes = vec![(BLOCKS, Policy::Native)];
+        let superblocks = geometry.journal_start() * geometry.block();
+        let mut run = Run::start(config, Trace::new(false), false)?;
+        let moves = |defrag| Operation::SetTiming {
+            volume: 0,
+            change: VolumePropertyChange::default(),
+            pool: PoolChange { defrag: Some(defrag), replicas: Some(Some(0)), ..PoolChange::default() },
+        };
+        let mut sequence = vec![moves(DefragSetting::Off)];
+        sequence.extend((0..BLOCKS / AT_ONCE).map(|n| write(0, AT_ONCE * n, AT_ONCE, 1 + (AT_ONCE * n) as u32)));
+        sequence.extend((0..BLOCKS / 2).map(|n| Operation::Trim { place: place(0, 2 * n, 1), fua: false }));
+        sequence.extend([Operation::Settle, moves(DefragSetting::Auto), Operation::Drain]);
+        run.perform(&sequence)?;
+        for _ in 0..moment * 7 {
+            run.step(run.world.now + SECONDS)?;
+        }
+        run.world.hold_back(move |io| io.op.is_write() && io.offset < superblocks);
+        for operation in [Operation::Snapshot { volumes: vec![0] }, Operation::Flush] {
+            run.perform_one(&operation)?;
+            let end = run.world.now + SECONDS;
+            while !matches!(run.step(end)?, crate::world::Step::Quiet) {}
+        }
+        moved += run.world.engine.status().gc.moved_blocks;
+        run.perform(&[Operation::Crash { cut: Cut::Lost, again: Vec::new(), verify: true }])?;
+        run.settle_and_audit()?;
+    }
+    if moved == 0 {
+        return violated("nothing was moved");
+    }
+    Ok(())
 }
 
 /// Clears one block of each leaf that a volume inherits, when metadata is full: overwrites and trims of another volume find space.

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 78] = [
+pub const MUTANTS: [(Mutant, Hunt); 79] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -134,6 +134,7 @@ pub const MUTANTS: [(Mutant, Hunt); 78] = [
     (Mutant::GiverFirst, swarm(100)),
     (Mutant::NamedMapRemoved, swarm(40)),
     (Mutant::EarlyName, Hunt::Own(hazards::names_of_deleted_volumes)),
+    (Mutant::MovedAtSnapshot, Hunt::Own(hazards::moves_beside_a_pending_snapshot)),
     (Mutant::ClearTakesReserve, Hunt::Own(hazards::clears_below_a_parent)),
 ];
 

@@ -3,8 +3,9 @@
 use engine::{Command, DefragSetting, Error, IoOp, Limits, PoolChange, Timing, VolumePropertyChange};
 use sim::runs::config::Config;
 use sim::world::Answer;
+use sim::world::disk::Cut;
 
-use crate::bench::{Bench, SECOND};
+use crate::bench::{Bench, SECOND, superblocks};
 
 /// Blocks of a leaf of a map, where a page has 512 bytes.
 const LEAF: u64 = 64;
@@ -175,9 +176,60 @@ fn a_pass_and_a_relocation_run_wait_for_a_pending_snapshot_without_steps() {
     bench.audit();
 }
 
-/// Checks that a sound engine passes the sequence that catches its mutant.
+/// Makes a snapshot whose superblocks are held back, lets a job work meanwhile, flushes, and crashes. The snapshot is not there then, and the pool opens.
+fn crash_with_a_pending_snapshot(bench: &mut Bench, contents: impl Fn(u64) -> u32, blocks: u64) {
+    bench.world.hold_back(superblocks(bench.geometry()));
+    let volume = bench.volume;
+    bench.begin_command(Command::CreateSnapshots { volumes: &[volume], name: "new", seconds: 1 });
+    bench.until_held(1);
+    bench.pass(SECOND);
+    let flush = bench.begin_flush();
+    bench.wait(flush).expect("it needs no checkpoint");
+    let opened = bench.crash(Cut::Lost);
+    assert!(opened.is_ok(), "a record names a snapshot that is not durable: {opened:?}");
+    assert_eq!(bench.world.engine.volumes().count(), 1);
+    for block in 0..blocks {
+        bench.assert_holds(block, contents(block));
+    }
+    bench.audit();
+}
+
+/// No past mistake but a precaution: a snapshot has the map of its volume from the merge of its checkpoint on, and its number is durable with the superblock. A
+/// change of an inherited block goes to the map that has it. A record of such a change names the snapshot: before that superblock is durable, it would make the
+/// journal invalid after a crash.
 #[test]
-fn clears_below_a_parent_do_no_harm() {
+fn no_record_names_a_snapshot_before_its_superblock_is_durable() {
+    for moment in 0..12 {
+        let mut bench = bench_with_holes();
+        bench.moves_and_offline(DefragSetting::Auto);
+        for _ in 0..moment * 7 {
+            bench.step_once();
+        }
+        crash_with_a_pending_snapshot(&mut bench, |block| if block % 2 == 0 { 1 + block as u32 } else { 0 }, 2 * HALF);
+    }
+}
+
+/// Makes a pool without empty containers in which every second block has been trimmed.
+fn bench_with_holes() -> Bench {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.slots_per_container) = (24, 16);
+    (config.limits.map_buffer, config.limits.delta_entries) = (0, 1024);
+    let mut bench = Bench::new(config, 2 * HALF);
+    bench.moves_and_offline(DefragSetting::Off);
+    for block in 0..2 * HALF {
+        bench.write(block, &[1 + block as u32]);
+    }
+    for block in (1..2 * HALF).step_by(2) {
+        bench.trim(block);
+    }
+    bench.settle();
+    bench
+}
+
+/// Checks that a sound engine passes the sequences that catch its mutants.
+#[test]
+fn moves_beside_a_pending_snapshot_and_clears_below_a_parent_do_no_harm() {
+    sim::runs::hazards::moves_beside_a_pending_snapshot().unwrap();
     sim::runs::hazards::clears_below_a_parent().unwrap();
 }
 
