@@ -98,9 +98,7 @@ pub fn swarm(seeds: impl IntoIterator<Item = u64>, print: bool) -> Report {
 
 /// Executes one seed of the swarm under faults.
 pub fn run_seed(seed: u64, print: bool) -> Checked<Run> {
-    // The model does not account for snapshots that a reduced promise loses.
-    let config = Config { has_families: false, ..Config::swarm(seed) };
-    let mut run = Run::start(config, Trace::new(print), false)?;
+    let mut run = Run::start(Config::swarm(seed), Trace::new(print), false)?;
     run.world.faults = Faults::new(seed);
     run.begin_enduring()?;
     let random = &mut Random::new(seed ^ 0x6661_756c_7473);
@@ -120,7 +118,8 @@ impl Run {
         self.world.faults.begin(&rules);
         self.world.faults.disconnects = random.pick(&[0, 0, 2, 6]);
         self.world.trace.say(|| format!("======== faults begin: {rules:?}, and rot {rot}"));
-        // A deletion or resize of a volume is a record, which silent damage may cut off the journal. The model does not account for that.
+        // A deletion or resize of a volume is a record, which silent damage may cut off the journal; with damaged superblocks, a snapshot may be lost with the
+        // last of them. The model does not account for that.
         let is_silent =
             |rule: &Rule| matches!(rule.class, Class::LostWrite | Class::MisdirectedWrite | Class::StaleRead);
         let changes_volumes = rot == 0 && !rules.iter().any(is_silent);
@@ -189,6 +188,7 @@ impl Run {
     fn sequences(&mut self, random: &mut Random, count: usize, changes_volumes: bool) -> Vec<Operation> {
         let mut config = self.config.clone();
         config.changes_volumes &= changes_volumes;
+        config.has_families &= changes_volumes;
         Generator::new(&config, random.draw(), false).operations(count)
     }
 
@@ -225,7 +225,8 @@ fn smallest(config: &Config) -> Limits {
     Limits {
         buffers: 4 * piece,
         write_buffers: 2 * piece,
-        pages: 64,
+        // As in `Config::swarm`.
+        pages: if config.has_families { 256 } else { 64 },
         index_entries: 16,
         delta_entries: ours.delta_entries.min(64),
         discard_leaves: 1,
