@@ -34,7 +34,7 @@ use crate::jobs::job::{Job, JobContext, JobId};
 use crate::metadata::tree::{LastLeaf, Missing, Unresolved};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::resolve::ReferrerSearch;
+use crate::pool::resolve::{COMPARED_AT_ONCE, ReferrerSearch};
 use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
@@ -410,11 +410,15 @@ impl Gc {
     /// Examines the slots of a container, as far as pages are in memory. Returns `GivenUp` if some of it stays.
     fn look(&mut self, pool: &mut Pool, repairs: &Repairs, victim: &mut Victim) -> Result<(), MoveStop> {
         let end = pool.durable.space().slots_of(victim.container).end;
-        let mut missing = Missings::default();
+        let (mut missing, mut older) = (Missings::default(), 0);
         for slot in victim.next..end {
+            if older >= COMPARED_AT_ONCE {
+                break;
+            }
             // Only the search for the first block that lacks a page keeps its position.
             let search = if missing.is_empty() { &mut self.search } else { &mut ReferrerSearch::default() };
             let found = missing.or(look_at(pool, repairs, Slot(slot), search));
+            older += search.take_older();
             match found {
                 Some(SlotContent::Stays) => return Err(MoveStop::GivenUp),
                 _ if !missing.is_empty() => {

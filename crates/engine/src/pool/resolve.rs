@@ -8,8 +8,10 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Missing, PageLookup, Unresolved, Walk, locate};
 use crate::mutant::Mutant;
 
-/// Number of versions of a block that are compared with the slot of an owner hint.
-const VERSIONS_TRIED: u32 = 8;
+/// Number of versions of a block that are compared with the slot of an owner hint: more than a schedule of hourly, daily and monthly snapshots keeps.
+const VERSIONS_TRIED: u32 = 128;
+/// Number of older versions that a step of a job compares, before it ends.
+pub(crate) const COMPARED_AT_ONCE: u32 = 2048;
 
 /// Position of a search for the block that maps to a slot. A search that lacks a page goes on there when the page is loaded. So it never needs the pages of
 /// more than one version in memory, however many there are.
@@ -17,6 +19,15 @@ const VERSIONS_TRIED: u32 = 8;
 pub(crate) struct ReferrerSearch {
     /// Entry with the slot, the map that is looked at next, and the number of versions that were compared.
     at: Option<(Entry, VolumeId, u32)>,
+    /// Number of older versions that were compared.
+    older: u32,
+}
+
+impl ReferrerSearch {
+    /// Takes the number of versions behind the newest one that were compared since the last call.
+    pub(crate) fn take_older(&mut self) -> u32 {
+        core::mem::take(&mut self.older)
+    }
 }
 
 impl Pool {
@@ -164,6 +175,7 @@ impl Pool {
             _ => (Some(owner.volume()), 0),
         };
         for compared in first..VERSIONS_TRIED {
+            search.older += u32::from(compared > 0);
             let Some((id, at)) = map.and_then(|id| Some((id, self.durable.volumes.find(id)?))) else { return Ok(None) };
             let (key, entry) =
                 self.standing_entry(at, Key::new(id, owner.lba()), &mut LastLeaf::default()).inspect_err(|_| {

@@ -1,6 +1,10 @@
 //! Regressions of snapshots and clones (RFC 0020): background work and space where maps inherit.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use engine::{Command, DefragSetting, Error, IoOp, Limits, PoolChange, Timing, VolumePropertyChange};
+use sim::random::Random;
 use sim::runs::config::Config;
 use sim::world::Answer;
 use sim::world::disk::Cut;
@@ -285,4 +289,106 @@ fn gc_finds_the_blocks_of_eight_versions_with_few_pages_in_memory() {
     let gc = bench.world.engine.status().gc;
     assert!(!gc.is_due && gc.moved_blocks > 0, "{gc:?}");
     bench.audit();
+}
+
+// ---- the bars of RFC 0020, in counts ----
+
+/// Hourly, daily and monthly snapshots of a common schedule.
+const SCHEDULED: u64 = 36 + 30 + 3;
+
+/// Makes a volume with the snapshots of a schedule, between which blocks are overwritten. Beside each write lies a block that is trimmed in the end.
+fn scheduled(rewritten: u64) -> Bench {
+    const SLOTS: u64 = 16;
+    let mut random = Random::new(7);
+    let mut config = Config::small(1);
+    let writes = VOLUME + SCHEDULED * rewritten;
+    let geometry = &mut config.parameters.geometry;
+    (geometry.metadata_blocks, geometry.slots_per_container) = (4096, SLOTS as u32);
+    geometry.containers = (2 * writes).div_ceil(SLOTS) as u32;
+    let mut bench = Bench::new(config, VOLUME);
+    bench.moves_and_offline(DefragSetting::Off);
+    let disk = bench.volume;
+    let size = writes * bench.geometry().block();
+    bench.command(Command::CreateVolume { name: "other", size, policy: None });
+    let other = bench.world.engine.volume_named("other").expect("it was made").id;
+    let mut written = 0;
+    let mut write = |bench: &mut Bench, block: u64| {
+        bench.volume = disk;
+        bench.write(block, &[1 + written]);
+        bench.volume = other;
+        bench.write(u64::from(written), &[100_000 + written]);
+        bench.volume = disk;
+        written += 1;
+    };
+    (0..VOLUME).for_each(|block| write(&mut bench, block));
+    for number in 0..SCHEDULED {
+        bench.snapshot(&format!("s{number}"));
+        for at in 0..rewritten {
+            let block = if rewritten < VOLUME { random.below(VOLUME) } else { at };
+            write(&mut bench, block);
+        }
+    }
+    bench.volume = other;
+    bench.trim_blocks(0, writes);
+    bench.settle();
+    bench.settle();
+    bench.volume = disk;
+    bench
+}
+
+/// Blocks of that volume.
+const VOLUME: u64 = 256;
+
+/// Checks that garbage collection reaches its high watermark where blocks have the versions of 69 snapshots.
+#[test]
+fn gc_reaches_its_high_watermark_with_69_snapshots_of_a_volume() {
+    for rewritten in [16, 64, VOLUME] {
+        let mut bench = scheduled(rewritten);
+        bench.command(Command::SetPool(PoolChange { defrag: Some(DefragSetting::Auto), ..PoolChange::default() }));
+        bench.pass(600 * SECOND);
+        let status = bench.world.engine.status();
+        let (gc, geometry) = (status.gc, bench.geometry());
+        let free = geometry.slots() - status.data_blocks_used;
+        let low = (free / 4 / u64::from(geometry.slots_per_container)).min(u64::from(geometry.containers) / 16).max(1);
+        assert!(gc.empty_containers >= 3 * low, "{rewritten} blocks rewritten, {low} containers are low water: {gc:?}");
+        bench.audit();
+    }
+}
+
+/// Counts the pages that opening a pool with this number of clones reads, where a page has 16 entries of the table of volumes.
+fn pages_to_open(clones: u32) -> u64 {
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.block_size, geometry.metadata_blocks) = (4096, 1 << 13);
+    let mut bench = Bench::new(config, 512);
+    bench.write(0, &[1]);
+    let snapshot = bench.snapshot("image");
+    let name = |number: u32| format!("clone-{number}");
+    let commands: Vec<u64> = (0..clones)
+        .map(|number| bench.begin_command(Command::CloneSnapshot { snapshot, name: &name(number) }))
+        .collect();
+    commands.into_iter().for_each(|command| bench.await_command(command));
+    bench.settle();
+    bench.command(Command::Close);
+    bench.begin_to_open(Cut::Lost);
+    let (pages, block, start) = (Rc::new(Cell::new(0)), bench.geometry().block(), bench.geometry().meta_map_start());
+    let counted = pages.clone();
+    bench.world.hold_back(move |io| {
+        if io.op == IoOp::ReadPages && io.offset >= start * block {
+            counted.set(counted.get() + io.length / block);
+        }
+        false
+    });
+    bench.finish_opening().expect("it opens");
+    let last = bench.world.engine.volume_named(&name(clones - 1)).expect("it is there").id;
+    let read = pages.get();
+    bench.assert_has(last, &[(0, 1), (1, 0)]);
+    read
+}
+
+/// Checks that opening reads of 5,000 clones what the size of the table says: 16 entries a page, and the pages above.
+#[test]
+fn opening_a_pool_with_5000_clones_reads_the_table_and_little_more() {
+    let (few, many) = (pages_to_open(10), pages_to_open(5000));
+    assert!((312..=313 + 8).contains(&(many - few)), "{few}, {many}");
 }

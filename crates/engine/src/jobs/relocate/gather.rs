@@ -9,7 +9,7 @@ use crate::jobs::mover::{self, Came, Missings, Moved, Mover, is_alone, is_busy};
 use crate::metadata::tree::{Missing, Unresolved};
 use crate::pool::Pool;
 use crate::pool::moves::MOVED_AT_ONCE;
-use crate::pool::resolve::ReferrerSearch;
+use crate::pool::resolve::{COMPARED_AT_ONCE, ReferrerSearch};
 use crate::pool::state::LoadSnapshot;
 use crate::repair::Repairs;
 use crate::space::SlotState;
@@ -66,14 +66,21 @@ impl Relocate {
         let most = Mover::at_once(pool).min(self.places.len()).min(self.at_once).max(1);
         let (mut blocks, mut alone, mut looked_at) = (Vec::with_capacity(most), Vec::new(), 0);
         let (mut kept, mut missing, mut is_busy) = (self.counts.kept, Missings::default(), false);
+        let mut older = 0;
         let slots = self.plan.iter().flat_map(|&(first, blocks)| first..first + blocks).map(Slot);
         for slot in slots {
-            if blocks.len() == most || missing.are_many(pool) || looked_at >= MOVED_AT_ONCE as u64 {
+            if blocks.len() == most
+                || missing.are_many(pool)
+                || looked_at >= MOVED_AT_ONCE as u64
+                || older >= COMPARED_AT_ONCE
+            {
                 break;
             }
             // Only the search for the first block that lacks a page keeps its position.
             let search = if missing.is_empty() { &mut self.search } else { &mut ReferrerSearch::default() };
-            let found = match look_at(pool, repairs, slot, search) {
+            let planned = look_at(pool, repairs, slot, search);
+            older += search.take_older();
+            let found = match planned {
                 Ok(PlannedSlot::Busy) => {
                     is_busy = true;
                     break;
