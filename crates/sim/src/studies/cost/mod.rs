@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use engine::policy::Lookup;
-use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit, VolumePropertyChange};
+use engine::{CacheLimits, Command, Limits, Nanos, Operation, Policy, Submit, VolumeId, VolumePropertyChange};
 
 use crate::content::{CELLS, Cells};
 use crate::random::Random;
@@ -110,6 +110,8 @@ impl Results {
 
 struct Bench {
     machine: Machine,
+    /// Volume that requests go to.
+    volume: VolumeId,
     random: Random,
     known_blocks: u64,
     scratch_blocks: u64,
@@ -142,6 +144,7 @@ impl Bench {
         machine.opened()?;
         let mut bench = Bench {
             machine,
+            volume: VOLUME,
             random: Random::new(3),
             known_blocks,
             scratch_blocks: SCRATCH_BLOCKS,
@@ -224,7 +227,7 @@ impl Bench {
         let contents: Vec<Cells> = (number..).take(blocks as usize).map(|number| [number; CELLS]).collect();
         let (offset, length) = (first * BLOCK_BYTES, blocks * BLOCK_BYTES);
         let operation = Operation::Flush;
-        let submit = Submit { token: self.next_token, volume: VOLUME, offset, length, fua, operation };
+        let submit = Submit { token: self.next_token, volume: self.volume, offset, length, fua, operation };
         self.make_space()?;
         while !self.machine.write(self.next_token, submit, &contents) {
             self.step()?;

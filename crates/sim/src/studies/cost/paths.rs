@@ -112,6 +112,9 @@ const PATHS: [Path; 23] = [
     path("128 KiB write, full, known", Policy::Full, 32, Work::Known),
 ];
 
+/// Read of blocks that a clone inherits, apart from the others: the snapshot that it needs changes what writes to the volume cost.
+const CLONE: Path = path("4 KiB read of a clone, miss", Policy::SELECT, 1, Work::Miss);
+
 /// Counts for one kind of request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Count {
@@ -143,6 +146,10 @@ pub fn count(only: &str) -> Checked<Vec<Count>> {
             bench.count_creations(name, volumes, &mut counts)?;
         }
     }
+    if CLONE.name.contains(only) {
+        bench.clone_volume()?;
+        bench.count(CLONE, &mut counts)?;
+    }
     Ok(counts)
 }
 
@@ -170,6 +177,7 @@ impl Bench {
         let machine = Machine::open(Store::new(Rc::new(pool)), limits, 0);
         let mut bench = Bench {
             machine,
+            volume: VOLUME,
             random: Random::new(5),
             known_blocks: KNOWN_BLOCKS,
             scratch_blocks: SCRATCH_BLOCKS,
@@ -194,6 +202,18 @@ impl Bench {
         Ok(bench)
     }
 
+    /// Makes a clone of the volume. Requests go to it from here on.
+    fn clone_volume(&mut self) -> Checked {
+        self.machine.command(Command::CreateSnapshots { volumes: &[VOLUME], name: "image", seconds: 0 })?;
+        let snapshot = self.machine.engine.snapshots_of(VOLUME).next().map(|snapshot| snapshot.id);
+        let Some(snapshot) = snapshot else { return violated("there is no snapshot") };
+        self.machine.command(Command::CloneSnapshot { snapshot, name: "clone" })?;
+        let clone = self.machine.engine.volume_named("clone").map(|clone| clone.id);
+        let Some(clone) = clone else { return violated("there is no clone") };
+        self.volume = clone;
+        Ok(())
+    }
+
     fn settle(&mut self) -> Checked {
         self.drain()?;
         self.machine.command(Command::Settle)
@@ -203,7 +223,7 @@ impl Bench {
     fn count(&mut self, path: Path, counts: &mut Vec<Count>) -> Checked {
         let policy = Some(Some(path.policy));
         self.machine.command(Command::SetVolume {
-            volume: VOLUME,
+            volume: self.volume,
             change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
         })?;
         let writes = !matches!(path.work, Work::Flush | Work::Hit | Work::Miss);
@@ -344,7 +364,7 @@ impl Bench {
     fn submit(&mut self, operation: Operation<'_>, offset: u64, length: u64) -> Checked {
         self.make_space()?;
         let token = self.next_token;
-        self.machine.submit(Submit { token, volume: VOLUME, offset, length, fua: false, operation });
+        self.machine.submit(Submit { token, volume: self.volume, offset, length, fua: false, operation });
         self.next_token += 1;
         self.in_progress += 1;
         Ok(())
