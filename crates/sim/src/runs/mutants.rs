@@ -132,7 +132,7 @@ pub const MUTANTS: [(Mutant, Hunt); 79] = [
     (Mutant::GivenTwice, swarm(40)),
     (Mutant::OverriddenByParent, swarm(40)),
     (Mutant::GiverFirst, swarm(100)),
-    (Mutant::NamedMapRemoved, swarm(40)),
+    (Mutant::NamedMapRemoved, swarm(100)),
     (Mutant::EarlyName, Hunt::Own(hazards::names_of_deleted_volumes)),
     (Mutant::MovedAtSnapshot, Hunt::Own(hazards::moves_beside_a_pending_snapshot)),
     (Mutant::ClearTakesReserve, Hunt::Own(hazards::clears_below_a_parent)),

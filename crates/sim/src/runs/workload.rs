@@ -881,6 +881,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(kinds.len(), 36, "{kinds:?}");
+        assert_eq!(kinds.len(), 40, "{kinds:?}");
     }
 }
