@@ -83,7 +83,10 @@ class Surroundings(unittest.TestCase):
         yield "snapshot create", ["snapshot", "create", pool, "default@b", "--json"]
         yield "clone", ["clone", pool, "default@a", "clone"]
         yield "clone", ["clone", pool, "default@a", "clone", "--count", "2", "--json"]
-        yield "snapshot delete", ["snapshot", "delete", pool, "default@a"]
+        yield "snapshot hold", ["snapshot", "hold", pool, "default@a"]
+        yield "snapshot release", ["snapshot", "release", pool, "default@a"]
+        yield "volume rename", ["volume", "rename", pool, "default@a", "default@c"]
+        yield "snapshot delete", ["snapshot", "delete", pool, "default@c"]
         for command in ["volume list", "snapshot list", "get", "status", "check", "scrub", "dedup"]:
             yield command, [*command.split(), pool]
             yield command, [*command.split(), pool, "--json"]

@@ -2,6 +2,7 @@
 
 use engine::{Command, Error, VolumeId};
 use sim::runs::config::Config;
+use sim::world::Answer;
 use sim::world::disk::Cut;
 
 use crate::bench::Bench;
@@ -123,7 +124,10 @@ fn a_deleted_snapshot_is_not_read() {
     let before = bench.begin_read(0, 1);
     bench.drop_snapshot(old);
     let behind = bench.begin_read(0, 1);
-    assert!(bench.wait(before).is_ok());
+    match bench.wait(before) {
+        Ok(Answer::Data(content)) => assert!(content.iter().all(|&cell| cell == 1000)),
+        before => assert_eq!(before.err(), Some(Error::Invalid)),
+    }
     assert_eq!(bench.wait(behind).err(), Some(Error::Invalid));
     bench.volume = disk;
     bench.settle();
