@@ -123,7 +123,8 @@ impl Engine {
         let unmerged = !self.pool.durable.delta().is_empty()
             || self.pool.has_discards()
             || buffered
-            || self.pool.unneeded_snapshot().is_some();
+            || self.pool.unneeded_snapshot().is_some()
+            || self.pool.awaits_hand_over();
         if self.pool.state.untouched() {
             return Some(if unmerged { Err(ControlError::ReadOnly) } else { Ok(()) });
         }

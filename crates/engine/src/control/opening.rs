@@ -57,7 +57,11 @@ impl Engine {
         }
         self.pool.state.begin_serving();
         self.pool.review_space();
-        self.pool.request_checkpoint_if(self.pool.has_too_much_buffered() && !self.pool.state.reads_only());
+        // A checkpoint flushes, and begins to remove deleted snapshots.
+        let has_to_begin = self.pool.has_too_much_buffered()
+            || self.pool.awaits_hand_over()
+            || self.pool.unneeded_snapshot().is_some();
+        self.pool.request_checkpoint_if(has_to_begin && !self.pool.state.reads_only());
         if !self.pool.state.reads_only() {
             self.jobs.fill_index(&self.pool);
         }

@@ -133,3 +133,17 @@ fn a_deleted_snapshot_is_not_read() {
     bench.settle();
     bench.audit();
 }
+
+/// Checks that a deleted snapshot is handed over after a crash that came before the hand-over began: the pool was clean, nothing asked for a checkpoint, and
+/// the space stayed away.
+#[test]
+fn a_hand_over_that_has_not_begun_begins_after_a_crash() {
+    let mut bench = bench();
+    let old = bench.snapshot("old");
+    overwrite(&mut bench, LEAVES, 0, 5000);
+    bench.drop_snapshot(old);
+    bench.crash(Cut::Lost).unwrap();
+    bench.settle();
+    assert_eq!(bench.world.engine.status().data_blocks_used, 2 * LEAVES);
+    bench.audit();
+}

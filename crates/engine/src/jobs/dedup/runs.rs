@@ -51,9 +51,8 @@ impl RemappedRun {
         all.filter(|&(at, to, _)| self.from.0 + at != to.0).map(|(at, to, digest)| (Key(self.first.0 + at), to, digest))
     }
 
-    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read or their
-    /// slots are to stay. Waits while a snapshot of such a map is
-    /// pending.
+    /// Returns the keys of the maps that have the blocks to be remapped, or `None` if a page of them cannot be read or their slots are to stay. Waits while a
+    /// snapshot of such a map is pending.
     pub fn standing(
         &self,
         pool: &mut Pool,

@@ -11,6 +11,12 @@ use crate::pool::Pool;
 use crate::pool::volumes::end_of;
 
 impl Pool {
+    /// Returns true if a deleted snapshot is to be handed over, and the hand-over has not begun. The next checkpoint begins it.
+    pub(crate) fn awaits_hand_over(&self) -> bool {
+        let volumes = &self.durable.volumes;
+        volumes.giver().is_none() && !self.durable.is_hand_over_stopped && volumes.next_giver(|_| true).is_some()
+    }
+
     /// Chooses the next snapshot to be handed over, if none is. A checkpoint has just ended.
     pub(crate) fn review_hand_over(&mut self) {
         let volumes = &self.durable.volumes;
@@ -28,7 +34,7 @@ impl Pool {
             self.durable.volumes.begin_hand_over(giver, is_first);
             self.durable.discards.relabel(giver, child);
             self.request_checkpoint();
-        } else if volumes.next_giver(|_| true).is_some() && !self.durable.map_buffer.is_empty() {
+        } else if self.awaits_hand_over() && !self.durable.map_buffer.is_empty() {
             self.ask_to_flush();
         }
     }
