@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHIPPED = os.path.join(ROOT, "target", "release", "onefold")
@@ -130,6 +131,26 @@ class Pool:
         if self.server is not None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class CommandTest(unittest.TestCase):
+    """Checks of commands, with a server and without."""
+
+    def refused(self, *arguments, status=1):
+        done = onefold(*arguments, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stderr
+
+    def each_way(self, check):
+        """Runs a check on a pool that is served and on one that is not."""
+        for served in (True, False):
+            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
+                if not served:
+                    pool.stop()
+                check(pool)
+                if served:
+                    pool.stop()
+                pool.check()
 
 
 def distinct_blocks(*paths):

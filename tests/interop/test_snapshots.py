@@ -10,7 +10,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, PATIENCE, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, CommandTest, Pool, onefold, run
 
 MIB = 1 << 20
 CLONES = 20
@@ -46,23 +46,7 @@ def volumes(pool):
     return {entry["name"]: entry for entry in json.loads(onefold("volume", "list", pool.path, "--json").stdout)["volumes"]}
 
 
-class Snapshots(unittest.TestCase):
-    def refused(self, *arguments, status=1):
-        done = onefold(*arguments, check=False)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stderr
-
-    def each_way(self, check):
-        """Runs a check on a pool that is served and on one that is not."""
-        for served in (True, False):
-            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
-                if not served:
-                    pool.stop()
-                check(pool)
-                if served:
-                    pool.stop()
-                pool.check()
-
+class Snapshots(CommandTest):
     def test_a_snapshot_keeps_what_its_volume_loses(self):
         with Pool("64M").serve("--memory", "64M") as pool:
             pattern(pool, "default", "write -P 0x11 0 8M")

@@ -17,7 +17,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, PATIENCE, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, CommandTest, Pool, onefold, run
 from test_hostile import LIST, REP_ACK, REP_SERVER, Raw, option
 
 MIB = 1 << 20
@@ -44,27 +44,11 @@ def digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Volumes(unittest.TestCase):
-    def refused(self, *arguments, status=1):
-        done = onefold(*arguments, check=False)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stderr
-
+class Volumes(CommandTest):
     def fails(self, code, call, *arguments):
         with self.assertRaises(nbd.Error) as caught:
             call(*arguments)
         self.assertEqual(caught.exception.errnum, code, caught.exception)
-
-    def each_way(self, check):
-        """Runs a check on a pool that is served and on one that is not."""
-        for served in (True, False):
-            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
-                if not served:
-                    pool.stop()
-                check(pool)
-                if served:
-                    pool.stop()
-                pool.check()
 
     def test_a_deleted_volume_is_gone_and_its_name_is_free(self):
         def check(pool):

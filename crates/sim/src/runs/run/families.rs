@@ -53,15 +53,8 @@ impl Run {
             return Ok(());
         }
         let volume = snapshots[number as usize % snapshots.len()];
-        let id = self.model.volumes()[volume].id.expect("certain snapshots are listed");
-        let pending = if self.model.volumes()[volume].properties.held {
-            Pending::Undeletable { reason: ControlError::Held }
-        } else {
-            self.model.begin_delete(volume);
-            Pending::Delete { volume }
-        };
-        let token = self.token(pending);
-        self.world.control(token, Command::DeleteVolume { volume: id });
+        let refusal = self.model.volumes()[volume].properties.held.then_some(ControlError::Held);
+        self.ask_to_delete(volume, refusal);
         Ok(())
     }
 

@@ -73,18 +73,24 @@ impl Run {
     pub(crate) fn delete_volume(&mut self, number: u64) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
+        let is_protected = self.model.volumes()[volume].properties.protected;
+        let refusal = is_protected.then_some(ControlError::Protected);
+        self.ask_to_delete(volume, refusal.or(self.model.has_snapshots(volume).then_some(ControlError::HasSnapshots)));
+        Ok(())
+    }
+
+    /// Asks for the deletion of a volume or snapshot, which must be refused if an error is given.
+    pub(super) fn ask_to_delete(&mut self, volume: usize, refusal: Option<ControlError>) {
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
-        let pending = if self.model.volumes()[volume].properties.protected {
-            Pending::Undeletable { reason: ControlError::Protected }
-        } else if self.model.has_snapshots(volume) {
-            Pending::Undeletable { reason: ControlError::HasSnapshots }
-        } else {
-            self.model.begin_delete(volume);
-            Pending::Delete { volume }
+        let pending = match refusal {
+            Some(reason) => Pending::Undeletable { reason },
+            None => {
+                self.model.begin_delete(volume);
+                Pending::Delete { volume }
+            }
         };
         let token = self.token(pending);
         self.world.control(token, Command::DeleteVolume { volume: id });
-        Ok(())
     }
 
     pub(crate) fn resize_volume(&mut self, number: u64, size_blocks: u64) -> Checked {
