@@ -308,7 +308,7 @@ class Volumes(CommandTest):
             self.assertEqual(client.pread(4 * MIB, 0), b"w" * (4 * MIB))
             self.assertEqual(client.pread(4 * MIB, 4 * MIB), bytes(4 * MIB))
             client.shutdown()
-            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "exclusive": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default"), "protected": ("off", "default")})
+            self.assertEqual(properties(pool, "three"), {"policy": ("native", "volume"), "read-only": ("on", "volume"), "exclusive": ("off", "default"), "timing": ("inline", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default"), "protected": ("off", "default"), "snapshots": ("off", "default")})
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("native", "pool")})
             pool.stop()
             pool.check()
@@ -438,7 +438,7 @@ class Volumes(CommandTest):
     def test_properties_have_values_and_sources(self):
         def check(pool):
             self.assertEqual(properties(pool, "policy", of_pool=True), {"policy": ("select", "default")})
-            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "exclusive": ("off", "default"), "timing": ("hybrid", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default"), "protected": ("off", "default")})
+            self.assertEqual(properties(pool, "default"), {"policy": ("select", "default"), "read-only": ("off", "default"), "exclusive": ("off", "default"), "timing": ("hybrid", "default"), "goal": ("none", "default"), "keep-runs": ("auto", "default"), "controller": ("forecast", "default"), "protected": ("off", "default"), "snapshots": ("off", "default")})
             onefold("set", pool.path, "policy", "native")
             self.assertEqual(properties(pool, "default", "policy"), {"policy": ("native", "pool")})
             onefold("volume", "set", pool.path, "default", "policy=full")

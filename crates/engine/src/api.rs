@@ -14,8 +14,8 @@ use core::fmt;
 
 pub use crate::properties::{
     CacheKey, CacheSetting, Controller, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, Goal, IndexCopy, KeepRuns,
-    PaperModules, PassThrottle, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, Timing, VolumeProperties,
-    VolumeProperty, VolumePropertyChange,
+    PaperModules, PassThrottle, Period, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, SnapshotSchedule,
+    Timing, VolumeProperties, VolumeProperty, VolumePropertyChange,
 };
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.

@@ -60,7 +60,7 @@ pub use format::record::begins_as_record;
 pub use format::superblock::{
     DedupRecord, DigestFunction, DiskIndexRecord, Parameters, PassState, ScrubRecord, Superblock, SuperblockError,
 };
-pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name};
+pub use format::volume::{HIDDEN_NAMES, MAX_VOLUMES, NAME_BYTES, Volume, is_name, is_snapshot_name};
 pub use format::{encode, geometry, superblock};
 pub use icache::monitor::Monitor;
 pub use icache::rule::{CacheLimits, PartitionChange};
@@ -84,7 +84,9 @@ pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
 pub use pool::volumes::held::Held;
-pub use properties::{BadDeviceKind, BadSchedule, Hours, PartitionMode, Replacement, Rule, ValueForm, byte_size};
+pub use properties::{
+    BadDeviceKind, BadSchedule, BadSnapshotSchedule, Hours, PartitionMode, Replacement, Rule, ValueForm, byte_size,
+};
 pub use repair::block_repair::{Damage, Damaged};
 pub use requests::foreground::{ThrottleStatus, TimingStatus};
 pub use requests::request::Stage;

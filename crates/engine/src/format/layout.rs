@@ -30,7 +30,7 @@ pub(crate) fn read_summary(leaf: &[u8], at: usize) -> (Digest, Key) {
 /// Number of bytes of a volume's entry in a packed table: number, policy, length of the name, height, flags, the policy's threshold, size, blocks used, root,
 /// name, timing, goal, flag for kept runs, controller of the mode, flag for exclusive use by one client, flag for protection.
 pub(crate) const PACKED_VOLUME_BYTES: u64 = 128;
-/// Number of bytes of a volume's entry in a table by number. The upper half is zero.
+/// Number of bytes of a volume's entry in a table by number. The upper half has the family of its map and the schedule of its snapshots.
 pub const VOLUME_BYTES: u64 = 256;
 /// Maximum number of volumes of a packed table.
 const MAX_PACKED_VOLUMES: u64 = 1024;

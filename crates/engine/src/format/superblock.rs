@@ -218,7 +218,7 @@ pub struct Superblock {
     pub next_volume: u16,
     /// Form of the volume table.
     pub table_form: TableForm,
-    /// True if maps may have parents: there is a snapshot, or was one.
+    /// True if entries of volumes may have a family or a schedule: there is a snapshot or a schedule, or was one.
     pub has_families: bool,
     /// Properties of the pool.
     pub properties: PoolProperties,

@@ -7,9 +7,9 @@ use crate::counters::VolumeWrites;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
-use crate::format::layout::PACKED_VOLUME_BYTES;
+use crate::format::layout::{PACKED_VOLUME_BYTES, VOLUME_BYTES};
 use crate::format::superblock::{END_OF_BORN, Pointer, Root};
-use crate::properties::VolumeProperties;
+use crate::properties::{VolumeProperties, VolumeProperty};
 
 /// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 63;
@@ -26,6 +26,7 @@ const LINE_AT: usize = 4;
 const BORN_AT: usize = 8;
 const FLAGS_AT: usize = 16;
 const CREATED_AT: usize = 40;
+/// End of the family; a property of 8 bytes follows.
 const FAMILY_BYTES: usize = 48;
 /// Flag of a held snapshot.
 const HELD: u64 = 1;
@@ -93,7 +94,7 @@ pub struct Volume {
     /// Number of the volume.
     pub id: VolumeId,
     /// Name: 1 to 63 letters, digits, `.`, `_` and `-`, without `.` or `-` at the beginning; of a hidden volume one of [`HIDDEN_NAMES`]. A snapshot has the
-    /// part behind `@`; it is empty once the snapshot has been deleted, while others inherit from it.
+    /// part behind `@`, where `:` is allowed, too; it is empty once the snapshot has been deleted, while others inherit from it.
     pub name: String,
     /// Size in bytes.
     pub size: u64,
@@ -150,24 +151,31 @@ pub fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-'])
 }
 
+/// Returns true if a name can be a snapshot's, the part behind `@`: as a volume's, and with `:`, for times.
+pub fn is_snapshot_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':');
+    (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with(['.', '-', ':'])
+}
+
 /// Returns the most blocks of a volume in a pool of this geometry: small pages map fewer.
 pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
     let reach = geometry.map_leaf_entries().saturating_mul(geometry.fanout().saturating_pow(MAX_HEIGHT.into()));
     reach.min(MAX_BLOCKS).min(i64::MAX as u64 / geometry.block())
 }
 
-/// Writes an entry, of the length of `out`.
+/// Writes an entry, of the length of `out`. A packed one has no schedule of snapshots: the checkpoint that is to write that has the other form.
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
-    out.fill(0);
+    let mut properties = [0; VOLUME_BYTES as usize];
+    volume.properties.write(&mut properties);
+    out.copy_from_slice(&properties[..out.len()]);
     put_u16(out, 0, volume.id.0);
     let name = if volume.keeps.is_some() { "" } else { &volume.name };
     out[3] = name.len() as u8;
     out[4] = root.height;
-    out[5] = volume.keeps.map_or(0, Keeps::flag);
+    out[5] |= volume.keeps.map_or(0, Keeps::flag);
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
-    volume.properties.write(out);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
     if volume.family != Family::default() {
         encode_family(&volume.family, &mut out[PACKED_VOLUME_BYTES as usize..]);
@@ -184,16 +192,13 @@ fn encode_family(family: &Family, out: &mut [u8]) {
     }
 }
 
-/// Reads the upper half of an entry, which a packed entry does not have.
+/// Reads the upper half of an entry, without properties.
 fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
-    if bytes.iter().all(|&byte| byte == 0) {
-        return Ok(Family::default());
-    }
     let number = |at| u16::try_from(u32_at(bytes, at)).map_err(|_| ());
     let (parent, of) = (number(PARENT_AT)?, number(LINE_AT)?);
     let (born, flags, created) = (u64_at(bytes, BORN_AT), u64_at(bytes, FLAGS_AT), u64_at(bytes, CREATED_AT));
     let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
-    if !is_zero(&bytes[FLAGS_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES..]) || born >= END_OF_BORN {
+    if !is_zero(&bytes[FLAGS_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES + 8..]) || born >= END_OF_BORN {
         return Err(());
     }
     let snapshot = match (born, of) {
@@ -213,8 +218,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     if id.0 == 0 {
         return Ok(None);
     }
-    let (bytes, later) = bytes.split_at(PACKED_VOLUME_BYTES as usize);
-    let family = decode_family(later)?;
+    let mut entry = [0; VOLUME_BYTES as usize];
+    entry[..bytes.len()].copy_from_slice(bytes);
+    let bytes = &entry;
+    let family = decode_family(&bytes[PACKED_VOLUME_BYTES as usize..])?;
+    let properties = VolumeProperties::read(bytes).map_err(|_| ())?;
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
     if bytes[2] == INHERITS && bytes[6] != 0 {
@@ -229,17 +237,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     let named = match (keeps, family.snapshot) {
         (Some(_), _) => name.is_empty() && family == Family::default(),
         (None, Some(snapshot)) if name.is_empty() => !snapshot.held,
-        (None, Some(snapshot)) => is_name(name) && !snapshot.gives,
+        (None, Some(snapshot)) => is_snapshot_name(name) && !snapshot.gives,
         (None, None) => is_name(name),
     };
-    if !named || bytes[4] > MAX_HEIGHT || !possible {
+    let has_schedule = !properties.is_default(VolumeProperty::Snapshots);
+    let is_volume = keeps.is_none() && family.snapshot.is_none();
+    if !named || bytes[4] > MAX_HEIGHT || !possible || has_schedule && !is_volume {
         return Err(());
     }
     let volume = Volume {
         id,
         name: String::from(keeps.map_or(name, |keeps| keeps.name())),
         size,
-        properties: VolumeProperties::read(bytes).map_err(|_| ())?,
+        properties,
         is_pressed: false,
         family,
         logical_blocks_used,
@@ -265,7 +275,7 @@ mod tests {
         #[test]
         fn what_is_decoded_encodes_as_it_was(
             mut bytes in any::<[[u8; 32]; 8]>().prop_map(|bytes| bytes.concat()),
-            name in "[a-z._-]{0,20}",
+            name in "[a-z._:-]{0,20}",
             plain in any::<bool>(),
             form in any::<bool>().prop_map(|packed| if packed { TableForm::Packed } else { TableForm::ByNumber }),
         ) {
@@ -285,7 +295,12 @@ mod tests {
                 bytes[124] %= 2;
                 let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
                 let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
+                let schedule = u64_at(family, 24);
                 family.fill(0);
+                if kind & 12 == 0 {
+                    // Less than 1,000 of each period.
+                    put_u64(family, FAMILY_BYTES, schedule & 0x1ff7fdff7fdff >> (kind & 48));
+                }
                 family[PARENT_AT] = if kind & 1 == 0 { parent } else { 0 };
                 if kind & 2 == 0 {
                     family[LINE_AT] = kind;
@@ -296,7 +311,8 @@ mod tests {
             }
             bytes.truncate(form.entry_bytes() as usize);
             if let Ok(Some((volume, root))) = decode(&bytes) {
-                prop_assert!(is_name(&volume.name) != (volume.keeps.is_some() || volume.is_unnamed()));
+                let is_good = if volume.is_snapshot() { is_snapshot_name(&volume.name) } else { is_name(&volume.name) };
+                prop_assert!(is_good != (volume.keeps.is_some() || volume.is_unnamed()));
                 prop_assert!(!volume.is_unnamed() || volume.is_snapshot() && !volume.is_held());
                 let mut again = alloc::vec![0; bytes.len()];
                 encode(&volume, root, &mut again);
@@ -390,6 +406,17 @@ mod tests {
         let select = Volume { properties: inherits.properties.with(&change), ..inherits.clone() };
         encode(&select, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((select, root))));
+        // A schedule that keeps too many snapshots, and one of a snapshot.
+        let snapshots = "hourly:36,daily:30".parse().ok();
+        let change = VolumePropertyChange { snapshots, ..VolumePropertyChange::default() };
+        let scheduled = Volume { properties: inherits.properties.with(&change), ..inherits.clone() };
+        encode(&scheduled, root, &mut bytes);
+        assert_eq!(decode(&bytes), Ok(Some((scheduled.clone(), root))));
+        put_u64(&mut bytes, PACKED_VOLUME_BYTES as usize + FAMILY_BYTES, 1001);
+        assert_eq!(decode(&bytes), Err(()));
+        let snapshot = Some(Snapshot { of: VolumeId(3), born: 5, created: 0, held: false, gives: false });
+        encode(&Volume { family: Family { parent: None, snapshot }, ..scheduled }, root, &mut bytes);
+        assert_eq!(decode(&bytes), Err(()));
         // Impossible sizes and numbers of blocks would overflow when they are counted on.
         for at in [8, 16] {
             encode(&inherits, root, &mut bytes);
@@ -427,5 +454,7 @@ mod tests {
         assert!(is_name("default") && is_name("a.b-c_9"));
         assert!(!is_name("") && !is_name(".x") && !is_name("-x") && !is_name("a b") && !is_name("ä"));
         assert!(!is_name(core::str::from_utf8(&[b'x'; 64]).unwrap()));
+        assert!(!is_name("12:00") && is_snapshot_name("12:00") && is_snapshot_name("a.b-c_9"));
+        assert!(["", ":x", ".x", "-x", "a@b", "a,b", "a%b", "a/b"].iter().all(|name| !is_snapshot_name(name)));
     }
 }

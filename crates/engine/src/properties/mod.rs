@@ -5,7 +5,7 @@
 //! field      bits on disk that hold a code
 //! value      types of values: codes and text forms
 //! choices    types that are a choice among names
-//! policy, cache, defrag, device, dedup, timing, flash, schedule    these types
+//! policy, cache, defrag, device, dedup, timing, flash, schedule, snapshot_schedule    these types
 //! byte_size  sizes as text
 //! ```
 //!
@@ -40,6 +40,7 @@ mod field;
 mod flash;
 mod policy;
 mod schedule;
+mod snapshot_schedule;
 mod table;
 mod timing;
 mod value;
@@ -54,6 +55,7 @@ pub use device::{BadDeviceKind, DeviceKind};
 pub use flash::{FlashPolicy, PaperModules};
 pub use policy::{BadPolicy, Counts, IDEDUP_THRESHOLD, Policy, SELECT_THRESHOLD, Threshold};
 pub use schedule::{BadSchedule, Hours, Schedule};
+pub use snapshot_schedule::{BadSnapshotSchedule, Period, SnapshotSchedule};
 pub use table::{PoolChange, PoolProperties, PoolProperty, VolumeProperties, VolumeProperty, VolumePropertyChange};
 pub use timing::{BadController, BadGoal, BadTiming, Controller, Goal, Timing};
 pub(crate) use value::Code;

@@ -11,6 +11,7 @@ use super::field::{self, Bits};
 use super::flash::FlashPolicy;
 use super::policy::Policy;
 use super::schedule::Schedule;
+use super::snapshot_schedule::SnapshotSchedule;
 use super::timing::{Controller, Goal, Timing};
 use super::value::{Code, PropertyValue, ValueForm};
 
@@ -283,4 +284,8 @@ properties! {
     /// Refusal of its deletion.
     protected(Protected): bool = "protected", [Bits::bytes(124, 1)],
         "on|off";
+
+    /// Automatic snapshots: the number that is kept of each period. The server of the pool takes and deletes them. Clones of the volume have none.
+    snapshots(Snapshots): SnapshotSchedule = "snapshots", [Bits::bytes(176, 8)],
+        "off|hourly:36,daily:30,monthly:3";
 }

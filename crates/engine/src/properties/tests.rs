@@ -101,7 +101,7 @@ macro_rules! tests {
 }
 
 tests!(of_pools, PoolProperty, PoolProperties, PoolChange, codes, 512);
-tests!(of_volumes, VolumeProperty, VolumeProperties, VolumePropertyChange, volume_codes, 128);
+tests!(of_volumes, VolumeProperty, VolumeProperties, VolumePropertyChange, volume_codes, 256);
 
 /// Checks the table of the published systems' values in the module's header.
 #[test]

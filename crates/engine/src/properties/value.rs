@@ -11,6 +11,7 @@ use super::defrag::DefragSetting;
 use super::flash::FlashPolicy;
 use super::policy::Policy;
 use super::schedule::Schedule;
+use super::snapshot_schedule::SnapshotSchedule;
 use super::timing::{Goal, Timing};
 
 /// Text that resets a value which has a default of the program's.
@@ -308,6 +309,33 @@ impl PropertyValue for Schedule {
     }
 
     fn parse(text: &str) -> Result<Schedule, String> {
+        parse_own(text)
+    }
+
+    fn text(self) -> String {
+        self.to_string()
+    }
+}
+
+impl PropertyValue for SnapshotSchedule {
+    const FORMS: &'static [ValueForm] = &[
+        form("off", "None are taken. Those taken before stay."),
+        form(
+            "PERIOD:N[,PERIOD:N...]",
+            "Takes one at the beginning of each period and keeps the newest N of it. A period is `frequently` (a quarter of an hour), `hourly`, `daily`, `weekly` (from Monday on), `monthly` or `yearly`, by UTC. N is 1 to 1000; together at most 4000.",
+        ),
+    ];
+
+    fn encode(self) -> Code {
+        SnapshotSchedule::encode(self).into()
+    }
+
+    fn decode(code: Code) -> Result<SnapshotSchedule, &'static str> {
+        let schedule = u64::try_from(code).ok().and_then(SnapshotSchedule::decode);
+        schedule.ok_or("a schedule of snapshots keeps more than a volume can have")
+    }
+
+    fn parse(text: &str) -> Result<SnapshotSchedule, String> {
         parse_own(text)
     }
 

@@ -42,7 +42,8 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "a volume or snapshot of this name exists: 'onefold volume list' and 'onefold snapshot list' show them"
         }
         ControlError::BadName => {
-            "this name is not allowed: use 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'"
+            "this name is not allowed: use 1 to 63 letters, digits, '.', '_' and '-', not starting with '.' or '-'; the name of a \
+             snapshot may also have ':'"
         }
         ControlError::BadSize => {
             "this size is not possible: it must be a multiple of 4096, not zero, and not beyond the map"

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::VolumeId;
+use engine::{SnapshotSchedule, VolumeId};
 
 use crate::content::{Cells, ZERO, overlay};
 use crate::oracle::block::{Block, Moment};
@@ -90,6 +90,7 @@ impl Model {
             let ModelVolume { serial: of, id, properties, size_blocks, .. } = self.volumes[at];
             let name = Model::name_of_snapshot(id.expect("the engine has listed it"), name);
             let begun = self.now;
+            let properties = Properties { snapshots: SnapshotSchedule::OFF, ..properties };
             let snapshot = self.enter(&name, size_blocks, properties);
             snapshot.snapshot = Some(SnapshotOf { volume: of, begun });
             members.push((snapshot.serial, of));

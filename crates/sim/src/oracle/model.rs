@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use engine::{Controller, Extent, Goal, KeepRuns, Policy, Timing, VolumeId};
+use engine::{Controller, Extent, Goal, KeepRuns, Policy, SnapshotSchedule, Timing, VolumeId};
 
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
@@ -36,6 +36,8 @@ pub struct Properties {
     pub protected: bool,
     /// True if it is a snapshot that is not deleted.
     pub held: bool,
+    /// Automatic snapshots that are kept.
+    pub snapshots: SnapshotSchedule,
 }
 
 /// State of a volume's existence, as far as answers make it certain.

@@ -3,7 +3,7 @@
 
 use engine::{
     CacheKey, CacheSetting, Controller, DedupCommand, DedupVerify, FlashPolicy, Goal, IndexCopy, KeepRuns, Limits,
-    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, Timing, VolumePropertyChange,
+    Nanos, PassThrottle, Policy, PoolChange, ScrubCommand, SnapshotSchedule, Timing, VolumePropertyChange,
 };
 
 use crate::content::CELLS;
@@ -798,7 +798,14 @@ impl Generator<'_> {
                 let controller = self.runs.pick(&[Controller::Forecast, Controller::Paper]);
                 let (paper, other) = (PassThrottle::Listing, PassThrottle::Experiment);
                 let throttle = self.throttles.pick(&[None, None, Some(PassThrottle::Share), Some(paper), Some(other)]);
+                // No draw of its own: the engine only stores it.
+                let schedule = match goal {
+                    Goal::None => Ok(SnapshotSchedule::OFF),
+                    Goal::P99(_) => "hourly:36,daily:30,monthly:3".parse(),
+                    _ => "frequently:1000,weekly:4,yearly:1".parse(),
+                };
                 let change = VolumePropertyChange {
+                    snapshots: schedule.ok().filter(|_| self.config.has_families),
                     // `None` leaves the default.
                     timing: self.throttles.pick(&[Some(Some(timing)), Some(Some(timing)), None]),
                     goal: Some(goal),

@@ -2,7 +2,9 @@
 
 use engine::encode::{VOLUME_BYTES, checksum};
 use engine::superblock::{OLDEST_VERSION, TreeId, VERSION};
-use engine::{Command, Geometry, OpenError, Parameters, Superblock, TableForm};
+use engine::{
+    Command, Geometry, OpenError, Parameters, SnapshotSchedule, Superblock, TableForm, VolumeId, VolumePropertyChange,
+};
 use sim::content::{Content, digest};
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -192,6 +194,34 @@ fn an_interrupted_change_of_the_table_leaves_one_form_or_the_other() {
         }
     }
     assert!(packed > 0 && by_number > 0, "{packed} crashes before, {by_number} behind the change");
+}
+
+/// A packed entry has no place for a schedule: the table gets its new form with the first one, also if a checkpoint was in progress when it was set.
+#[test]
+fn a_schedule_of_snapshots_changes_the_form_of_a_packed_table() {
+    for steps in (0..60).step_by(3) {
+        for cut in Cut::ALL {
+            let mut bench = pool_with_packed_table();
+            bench.crash(Cut::Lost).expect("it opens");
+            bench.write(40, &[9]);
+            let settling = bench.begin_command(Command::Settle);
+            for _ in 0..steps {
+                bench.step_once();
+            }
+            let snapshots = "hourly:36,daily:30,monthly:3".parse().ok();
+            let change = VolumePropertyChange { snapshots, ..VolumePropertyChange::default() };
+            let set = bench.begin_command(Command::SetVolume { volume: VolumeId(1), change });
+            bench.await_command(settling);
+            bench.await_command(set);
+            assert_eq!(table_form(&bench), TableForm::ByNumber);
+            bench.crash(cut).expect("it opens");
+            assert_has_volumes(&bench, &["disk", "second"]);
+            let found: Vec<_> = bench.world.engine.volumes().map(|volume| volume.properties.snapshots()).collect();
+            assert_eq!(found, [snapshots.expect("it is one"), SnapshotSchedule::OFF]);
+            bench.assert_holds(40, 9);
+            bench.audit();
+        }
+    }
 }
 
 /// The seed of checksums followed from the pool's id, which is no secret. A client wrote blocks that look like records of a later time. Small durable

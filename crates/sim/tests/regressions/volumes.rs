@@ -1,7 +1,7 @@
 //! Volumes that change during a checkpoint that began before. The checkpoint must not write the change, whose record may be lost.
 
 use crate::bench::{Bench, SECOND, metadata_reservations, page_reads, records};
-use engine::{Command, Error, PoolChange};
+use engine::{Command, ControlError, Error, PoolChange, SnapshotSchedule, VolumePropertyChange};
 use sim::runs::config::Config;
 use sim::runs::scenario::{Scenario, scenario};
 use sim::runs::soak::run_operations;
@@ -184,4 +184,29 @@ fn requests_in_flight_fail_when_their_volume_goes() {
 #[test]
 fn a_number_is_given_again_only_when_nothing_of_its_volume_is_left_to_discard() {
     sim::runs::hazards::numbers_that_come_round().unwrap();
+}
+
+/// Clones would be snapshotted beside their image, which nobody asked for.
+#[test]
+fn a_schedule_of_snapshots_stays_with_its_volume() {
+    let mut bench = Bench::new(Config::small(1), 64);
+    let volume = bench.volume;
+    let schedule: SnapshotSchedule = "hourly:36,daily:30,monthly:3".parse().unwrap();
+    let change = VolumePropertyChange { snapshots: Some(schedule), ..VolumePropertyChange::default() };
+    bench.command(Command::SetVolume { volume, change });
+    let snapshot = bench.snapshot("auto-2026-11-28T13:00Z-hourly");
+    bench.clone_of(snapshot, "clone");
+    bench.reopen();
+    let schedule_of =
+        |bench: &Bench, name: &str| bench.world.engine.volume_named(name).expect("it is there").properties.snapshots();
+    for (name, expected) in [
+        ("disk", schedule),
+        ("disk@auto-2026-11-28T13:00Z-hourly", SnapshotSchedule::OFF),
+        ("clone", SnapshotSchedule::OFF),
+    ] {
+        assert_eq!(schedule_of(&bench, name), expected, "{name}");
+    }
+    let set = bench.begin_command(Command::SetVolume { volume: snapshot, change });
+    assert_eq!(bench.command_result(set), Err(ControlError::IsSnapshot));
+    bench.audit();
 }

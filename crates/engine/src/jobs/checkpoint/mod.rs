@@ -602,7 +602,7 @@ impl Jobs {
             } else {
                 pool.durable.volumes().form()
             },
-            has_families: pool.durable.superblock().has_families || pool.durable.volumes().lineage().has_maps(),
+            has_families: pool.durable.superblock().has_families || pool.durable.volumes().uses_upper_halves(),
             scrub: self.scrub.record(),
             dedup: self.dedup().record(),
             disk_index: pool.hints.disk_index.record(),

@@ -22,11 +22,12 @@ use crate::api::{ControlError, VolumeId, VolumePropertyChange};
 use crate::counters::VolumeWrites;
 use crate::format::entry::Key;
 use crate::format::superblock::Root;
-use crate::format::volume::{Family, Snapshot, Volume, is_name};
+use crate::format::volume::{Family, Snapshot, Volume, is_name, is_snapshot_name};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::snapshot_groups::{Mark, SnapshotPlan};
 use crate::pool::volumes::{VolumeChange, end_of};
+use crate::properties::SnapshotSchedule;
 
 /// Maximum number of snapshots of a volume.
 pub(crate) const MAX_SNAPSHOTS: usize = 4096;
@@ -41,7 +42,7 @@ impl Pool {
         if !self.takes_changes() {
             return Err(ControlError::ReadOnly);
         }
-        if !is_name(name) {
+        if !is_snapshot_name(name) {
             return Err(ControlError::BadName);
         }
         if volumes.is_empty() {
@@ -67,6 +68,8 @@ impl Pool {
         if !self.has_metadata_for_volume(leaves) {
             return Err(ControlError::NoSpace);
         }
+        // A snapshot has no snapshots, so its clones begin without a schedule.
+        let off = VolumePropertyChange { snapshots: Some(SnapshotSchedule::OFF), ..VolumePropertyChange::default() };
         let mut marks = Vec::with_capacity(volumes.len());
         for &of in volumes {
             let Some(snapshot) = self.free_number(None) else {
@@ -79,6 +82,7 @@ impl Pool {
                 id: snapshot,
                 name: String::from(name),
                 family: Family { parent: None, snapshot: Some(taken) },
+                properties: volume.properties.with(&off),
                 is_pressed: false,
                 // The checkpoint that makes it sets both sizes.
                 merged_size: volume.size,

@@ -43,8 +43,10 @@ pub(crate) struct VolumeTable {
     block: u64,
     /// Number of leaves of a packed table on disk, as last written.
     packed_leaves: u64,
-    /// True if volumes were created since the last checkpoint began.
+    /// True if volumes were created since the last checkpoint began, or got a schedule of snapshots, which a packed entry does not have.
     has_created: bool,
+    /// True if a volume has got a schedule since the pool was opened.
+    has_scheduled: bool,
     /// True if the checkpoint in progress writes all leaves: the table gets another form.
     rewrites: bool,
     /// Volumes whose entries the checkpoint in progress writes, and those whose entries the next one does. Removed ones are among them.
@@ -196,8 +198,10 @@ struct SettingsKey {
 
 impl SettingsKey {
     fn of(volume: &Volume) -> SettingsKey {
-        let mut properties = [0; PACKED_VOLUME_BYTES as usize];
-        volume.properties.write(&mut properties);
+        let mut entry = [0; VOLUME_BYTES as usize];
+        volume.properties.write(&mut entry);
+        // The rest of it has the schedule of snapshots.
+        let properties = *entry.first_chunk().expect("a packed entry is shorter");
         SettingsKey { is_hidden: volume.keeps.is_some(), is_pressed: volume.is_pressed, properties }
     }
 }
@@ -766,7 +770,14 @@ impl VolumeTable {
 
     pub(crate) fn set_properties(&mut self, at: usize, properties: VolumeProperties) {
         self.change_settings(at, |volume| volume.properties = properties);
+        let has_schedule = !properties.snapshots().is_off();
+        (self.has_created, self.has_scheduled) = (self.has_created | has_schedule, self.has_scheduled | has_schedule);
         self.dirty_next.insert(self.volumes[at].id);
+    }
+
+    /// Returns true if entries may have what older programs do not read: families, or schedules that were set since the pool was opened.
+    pub(crate) fn uses_upper_halves(&self) -> bool {
+        self.lineage.has_maps() || self.has_scheduled
     }
 
     /// Sets the mode that a controller has chosen for a volume.

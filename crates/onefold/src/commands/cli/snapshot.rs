@@ -13,8 +13,8 @@ pub enum SnapshotCommand {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Volume and name of its snapshot; all snapshots of one command have one name: 1 to 63 letters, digits, '.', '_' and '-', not
-        /// starting with '.' or '-'
+        /// Volume and name of its snapshot; all snapshots of one command have one name: 1 to 63 letters, digits, '.', '_', '-' and ':', not
+        /// starting with '.', '-' or ':'
         #[arg(value_name = "VOLUME@NAME", required = true)]
         snapshots: Vec<String>,
         /// Report as JSON

@@ -130,6 +130,7 @@ impl Run {
             controller: change.controller.unwrap_or(before.controller),
             protected: change.protected.unwrap_or(before.protected),
             held: before.held,
+            snapshots: change.snapshots.unwrap_or(before.snapshots),
         };
         self.model.begin_set(volume, properties);
         // Runs that are kept leave blocks stored twice, and a pass leaves out read-only volumes.
@@ -193,6 +194,7 @@ impl Run {
                 controller: volume.properties.controller(),
                 protected: volume.properties.protected(),
                 held: volume.is_held(),
+                snapshots: volume.properties.snapshots(),
             },
         });
         let listed: Vec<Listing> = listed.collect();
