@@ -155,12 +155,12 @@ class Answers(unittest.TestCase):
         """Each volume comes once, those deleted before their part not at all."""
         first, behind = asker.part(0)
         for name in ("v0020", "v0900"):
-            self.assertEqual(asker.ask("delete-volume", name=name, force=False)["done"]["volumes"], [])
+            self.assertEqual(asker.ask("delete-volumes", names=[name], force=False)["done"]["volumes"], [])
         asker.create("late")
         second, behind = asker.part(behind)
-        asker.ask("delete-volume", name="v0901", force=False)
+        asker.ask("delete-volumes", names=["v0901"], force=False)
         third, behind = asker.part(behind)
-        asker.ask("delete-volume", name="late", force=False)
+        asker.ask("delete-volumes", names=["late"], force=False)
         asker.create("later")
         last, behind = asker.part(behind)
         self.assertIsNone(behind)

@@ -234,12 +234,20 @@ class Snapshots(CommandTest):
                 (["snapshot", "list", pool.path, "none"], ["no volume 'none'"]),
                 (["snapshot", "delete", pool.path, "db@none"], ["no snapshot 'db@none'", "snapshot list"]),
                 (["snapshot", "delete", pool.path, "db"], ["VOLUME@NAME"]),
+                (["snapshot", "delete", pool.path, "db@s,none"], ["no snapshot 'db@none'"]),
+                (["snapshot", "delete", pool.path, "db@s%none"], ["no snapshot 'db@none'"]),
+                (["snapshot", "delete", pool.path, "default@%"], ["'default' has no snapshots"]),
+                (["snapshot", "delete", pool.path, "db@s,"], ["comma"]),
                 (["clone", pool.path, "db", "new"], ["VOLUME@NAME"]),
                 (["clone", pool.path, "db@none", "new"], ["no snapshot 'db@none'"]),
                 (["clone", pool.path, "db@s", "default"], ["'default' exists"]),
                 (["clone", pool.path, "db@s", "a@b"], ["not allowed"]),
                 (["clone", pool.path, "db@s", ".new", "--count", "3"], ["not allowed"]),
-                (["volume", "delete", pool.path, "db"], ["snapshots", "snapshot list"]),
+                (["volume", "delete", pool.path, "db"], ["'db' has 1 snapshot", "--snapshots"]),
+                (["volume", "delete", pool.path, "default", "db"], ["'db' has 1 snapshot", "--snapshots"]),
+                (["volume", "delete", pool.path, "default", "none", "--snapshots"], ["no volume 'none'"]),
+                (["volume", "delete", pool.path, "db@s", "--snapshots"], ["onefold snapshot delete"]),
+                (["volume", "set", pool.path, "db@s", "snapshots=daily:1"], ["snapshot", "onefold clone"]),
                 (["volume", "delete", pool.path, "db@s"], ["onefold snapshot delete"]),
                 (["volume", "resize", pool.path, "db@s", "32M"], ["snapshot", "onefold clone"]),
                 (["volume", "resize", pool.path, "db@s", "1M", "--force"], ["snapshot", "onefold clone"]),
@@ -263,6 +271,10 @@ class Snapshots(CommandTest):
                 error = self.refused(*arguments)
                 for reason in reasons:
                     self.assertIn(reason, error, arguments)
+            for schedule, reason in [("hourly", "hourly:36"), ("hourly:0", "1 to 1000"), ("daily:1,daily:2", "'daily' is named twice"),
+                                     ("minutely:1", "frequently, hourly, daily"), ("on", "it is off"),
+                                     ("hourly:1000,daily:1000,weekly:1000,monthly:1000,yearly:1", "at most 4000")]:
+                self.assertIn(reason, self.refused("volume", "set", pool.path, "db", f"snapshots={schedule}", status=2))
             for count in ("0", "32769", "-1", "x"):
                 self.refused("clone", pool.path, "db@s", "new", f"--count={count}", status=2)
             self.refused("volume", "set", pool.path, "db", "protected=maybe", status=2)
@@ -421,6 +433,91 @@ class Snapshots(CommandTest):
             self.assertIn("nothing was deleted", said)
             self.assertEqual(on_terminal(b"yes\n")[1], 0)
             self.assertEqual(snapshots(pool), {})
+
+    def test_volumes_are_deleted_together_and_with_their_snapshots(self):
+        def check(pool):
+            for name in ("a", "b", "c"):
+                onefold("volume", "create", pool.path, name, "--size", "16M")
+            for name in ("one", "two"):
+                onefold("snapshot", "create", pool.path, f"a@{name}", f"b@{name}")
+            onefold("clone", pool.path, "a@one", "clone")
+            self.assertIn("deleted the volume 'c';", onefold("volume", "delete", pool.path, "c", "--snapshots").stdout)
+            self.assertIn("'a' has 2 snapshots", self.refused("volume", "delete", pool.path, "a", "b"))
+            said = onefold("volume", "delete", pool.path, "a", "b", "--snapshots").stdout
+            self.assertIn("deleted the volumes 'a', 'b' with their 4 snapshots", said)
+            self.assertEqual((sorted(volumes(pool)), snapshots(pool)), (["clone", "default"], {}))
+            self.assertIsNone(volumes(pool)["clone"]["origin"])
+            done = json.loads(onefold("volume", "delete", pool.path, "clone", "default", "--json").stdout)
+            self.assertEqual(done["deleted"], ["clone", "default"])
+            self.assertEqual(volumes(pool), {})
+
+        self.each_way(check)
+
+    def test_deleted_together_with_a_volume_its_snapshots_do_not_come_back(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            pattern(pool, "default", "write -P 0x11 0 8M")
+            onefold("snapshot", "create", pool.path, "default@gold")
+            onefold("clone", pool.path, "default@gold", "vm")
+            reader = connect(pool, "default@gold")
+            self.assertIn("in use by 1 client", self.refused("volume", "delete", pool.path, "default", "--snapshots"))
+            onefold("volume", "delete", pool.path, "default", "--snapshots", "--force")
+            with self.assertRaises(nbd.Error):
+                reader.pread(4096, 0)
+            pool.kill()
+            pool.serve("--memory", "64M", create=False)
+            self.assertEqual((list(volumes(pool)), snapshots(pool)), (["vm"], {}))
+            pattern(pool, "vm", "read -P 0x11 0 8M")
+            onefold("volume", "delete", pool.path, "vm")
+            self.assertEqual(pool.settled()["data_blocks_used"], 0)
+            pool.stop()
+            pool.check()
+
+    def test_several_snapshots_and_ranges_are_deleted_by_their_creation(self):
+        def check(pool):
+            # The order of their names is another one.
+            for name in ("e", "d", "c", "b", "a"):
+                onefold("snapshot", "create", pool.path, f"default@{name}")
+            self.assertIn("creation", onefold("snapshot", "delete", "--help").stdout)
+            self.assertIn("default@d%b", self.refused("snapshot", "delete", pool.path, "default@b%d"))
+            onefold("clone", pool.path, "default@c", "vm", "--count", "2")
+            done = json.loads(onefold("snapshot", "delete", pool.path, "default@d%b", "--json").stdout)
+            self.assertEqual((done["deleted"], done["with_clones"]),
+                             (["default@d", "default@c", "default@b"], ["default@c"]))
+            onefold("snapshot", "create", pool.path, "default@f")
+            onefold("clone", pool.path, "default@f", "other")
+            said = onefold("snapshot", "delete", pool.path, "default@a,f").stdout
+            self.assertIn("deleted the snapshots 'default@a', 'default@f'", said)
+            self.assertIn("'default@f' has 1 clone:", said)
+            self.assertEqual(list(snapshots(pool)), ["default@e"])
+            self.assertIn("'default@e'", onefold("snapshot", "delete", pool.path, "default@%").stdout)
+            self.assertEqual(snapshots(pool), {})
+
+        self.each_way(check)
+
+    def test_an_import_ends_with_a_snapshot(self):
+        def check(pool):
+            image, wrong = os.path.join(pool.folder, "image.raw"), os.path.join(pool.folder, "wrong.raw")
+            for path in (image, wrong):
+                with open(path, "wb") as file:
+                    file.write(os.urandom(4 * MIB))
+            for name, reason in ((".v1", "not allowed"), ("a@v1", "not allowed"), ("", "not allowed")):
+                self.assertIn(reason, self.refused("import", pool.path, "golden", image, f"--snapshot={name}"))
+            self.assertNotIn("golden", volumes(pool))
+            said = onefold("import", pool.path, "golden", image, "--snapshot", "v1").stdout
+            self.assertRegex(said, r"snapshot: +golden@v1; 'onefold clone \S+ golden@v1 NAME' makes a volume of it")
+            self.assertEqual(list(snapshots(pool)), ["golden@v1"])
+            # Nothing is written before it is refused.
+            self.assertIn("'golden@v1' exists", self.refused("import", pool.path, "golden", wrong, "--overwrite", "--snapshot", "v1"))
+            # As behind an interruption: all of it is there, but for the snapshot.
+            done = json.loads(onefold("import", pool.path, "golden", image, "--resume", "--snapshot", "v2", "--json").stdout)
+            self.assertEqual((done["snapshot"], done["in_place_bytes"], done["sent_bytes"]), ("golden@v2", 4 * MIB, 0))
+            onefold("import", pool.path, "golden", wrong, "--overwrite")
+            copy = os.path.join(pool.folder, "copy.raw")
+            for name, path in (("golden@v1", image), ("golden@v2", image), ("golden", wrong)):
+                onefold("export", pool.path, name, copy, "--overwrite")
+                run("cmp", copy, path)
+
+        self.each_way(check)
 
 
 if __name__ == "__main__":

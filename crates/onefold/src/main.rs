@@ -47,6 +47,7 @@ use commands::{
 };
 use io::heap;
 use log::Level;
+use operators::command::listed;
 use operators::control::Request;
 use operators::properties::Property;
 use operators::selection::Selection;
@@ -115,12 +116,8 @@ fn run(command: &Command, inherited: anyhow::Result<Vec<Inherited>>) -> anyhow::
             }
             create_volume(target, name, *size, policy, *json)
         }
-        Command::Volume(VolumeCommand::Delete { target, name, force, yes, json }) => {
-            if !yes && !confirm::is_meant(target, name)? {
-                complain(format_args!("nothing was deleted"));
-                return Ok(ExitCode::FAILURE);
-            }
-            delete_volume(target, name, *force, *json)
+        Command::Volume(VolumeCommand::Delete { target, names, snapshots, force, yes, json }) => {
+            delete_volumes(target, names, [*snapshots, *force, *yes, *json])
         }
         Command::Volume(VolumeCommand::Resize { target, name, size, force, reconnect, json }) => {
             let size = size.bytes();
@@ -302,13 +299,31 @@ fn ask_about(target: &Target, name: &str, request: &Request) -> anyhow::Result<R
     offline::request(target, request).map_err(|error| error.context(format!("volume '{name}'")))
 }
 
-fn delete_volume(target: &Target, name: &str, force: bool, json: bool) -> anyhow::Result<ExitCode> {
-    ask_about(target, name, &Request::DeleteVolume { name: name.into(), force })?;
-    if json {
-        print_json(&json!({ "version": status::VERSION, "deleted": name }));
-    } else {
-        print(format_args!("deleted the volume '{name}'; its space comes back in the background\n"));
+fn delete_volumes(
+    target: &Target,
+    names: &[String],
+    [snapshots, force, yes, json]: [bool; 4],
+) -> anyhow::Result<ExitCode> {
+    let is_asked = !yes && confirm::is_possible();
+    let known = if is_asked || snapshots { offline::volumes_named(target, names)? } else { Vec::new() };
+    if is_asked && !confirm::volumes_are_meant(target, names, &known)? {
+        complain(format_args!("nothing was deleted"));
+        return Ok(ExitCode::FAILURE);
     }
+    let (noun, their) = if names.len() == 1 { ("volume", "its") } else { ("volumes", "their") };
+    let deleted = offline::delete(target, names, |names| Request::DeleteVolumes { names, force, snapshots });
+    deleted.map_err(|error| error.context(format!("{noun} {}", listed(names))))?;
+    let count: usize = known.iter().map(|volume| volume.snapshots).sum();
+    if json {
+        print_json(&json!({ "version": status::VERSION, "deleted": names, "deleted_snapshots": count }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let with = match count {
+        0 => String::new(),
+        1 => format!(" with {their} snapshot"),
+        count => format!(" with {their} {count} snapshots"),
+    };
+    print(format_args!("deleted the {noun} {}{with}; {their} space comes back in the background\n", listed(names)));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,41 +3,48 @@
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::commands::cli::Target;
-use crate::commands::offline;
-use crate::operators::command::quoted;
-use crate::operators::control::Request;
-use crate::operators::selection::Selection;
-use crate::report::status::no_volume;
+use crate::operators::command::listed;
+use crate::report::status::{VolumeReport, no_volume};
 use crate::size;
 
 /// Bytes of a block, as the figures count them.
 const BLOCK: u64 = 4096;
 
-/// Asks the user at the terminal to confirm the volume. A script, whose input is no terminal, is not asked.
-pub fn is_meant(target: &Target, name: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(true);
+/// Returns true if there is a user at a terminal. A script, whose input is none, is not asked.
+pub fn is_possible() -> bool {
+    std::io::stdin().is_terminal()
+}
+
+/// Asks the user at the terminal to confirm the volumes; `known` are those that exist.
+pub fn volumes_are_meant(target: &Target, names: &[String], known: &[VolumeReport]) -> anyhow::Result<bool> {
+    if let Some(name) = names.iter().find(|name| !known.iter().any(|known| known.name == **name)) {
+        bail!(no_volume(name));
     }
-    let report = offline::request(target, &Request::status(Selection::one(name)))?;
-    let known = report.volumes.iter().find(|known| known.name == name);
-    let volume = known.ok_or_else(|| anyhow::Error::msg(no_volume(name)))?;
-    let (whole, used) = (size::show(volume.size_bytes), size::show(volume.logical_blocks_used * BLOCK));
+    let sum = |figure: fn(&VolumeReport) -> u64| size::show(known.iter().map(figure).sum());
+    let (whole, used) = (sum(|volume| volume.size_bytes), sum(|volume| volume.logical_blocks_used * BLOCK));
+    let (noun, them) = if names.len() == 1 { ("volume", "it") } else { ("volumes", "them") };
+    let snapshots = match known.iter().map(|volume| volume.snapshots).sum() {
+        0 => String::new(),
+        1 => ", 1 snapshot".into(),
+        count => format!(", {count} snapshots"),
+    };
     is_yes(format_args!(
-        "delete the volume '{name}' of {} ({whole}, {used} of it in use) for good? Type yes: ",
+        "delete the {noun} {} of {} ({whole}, {used} of {them} in use{snapshots}) for good? Type yes: ",
+        listed(names),
         target.pool.display()
     ))
 }
 
 /// Asks the user at the terminal to confirm the deletion of snapshots. A script is not asked.
 pub fn are_meant(target: &Target, snapshots: &[String]) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
+    if !is_possible() {
         return Ok(true);
     }
     let noun = if snapshots.len() == 1 { "snapshot" } else { "snapshots" };
-    let (names, pool) = (quoted(snapshots), target.pool.display());
+    let (names, pool) = (listed(snapshots), target.pool.display());
     is_yes(format_args!("delete the {noun} {names} of {pool} for good? Type yes: "))
 }
 

@@ -16,7 +16,7 @@ use crate::flash::device::{self, Given};
 use crate::frontend::nbd::listen::{Address, Listener, Purpose as Socket};
 use crate::memory::{self, Source};
 use crate::operators::command;
-use crate::operators::control::{self, Message, Request, Sending};
+use crate::operators::control::{self, Message, Request, Response, Sending};
 use crate::operators::selection::Selection;
 use crate::operators::service::Manager;
 use crate::print::complain;
@@ -36,17 +36,20 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Label of the progress display while the index is being filled.
 const FILLING: &str = "filling the index";
 
+/// Function that sends a request to the server of the pool, and fails if it is refused.
+pub type SendRequest<'a> = &'a dyn Fn(&Request) -> anyhow::Result<()>;
+
 /// Work on a pool, with the plan and the request that precede it.
 pub struct Work<'a, Prepare, Job> {
     /// Set when the end is requested: every wait ends then.
     pub stop: &'a AtomicBool,
-    /// Name of its volume, which the figures have if it exists.
-    pub volume: &'a str,
+    /// Names of its volumes and snapshots, which the figures have if they exist.
+    pub names: Vec<String>,
     /// True if the pool is written to.
     pub writes: bool,
     /// Makes a plan from the figures, and a request that comes first, if one is needed; an error ends it before anything has changed.
     pub prepare: Prepare,
-    /// Function that does the work through NBD, by that plan.
+    /// Function that does the work through NBD, by that plan, and may send requests.
     pub job: Job,
 }
 
@@ -56,10 +59,10 @@ where
     T: Send,
     Plan: Send,
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
-    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+    Job: FnOnce(&Address, Plan, SendRequest<'_>) -> anyhow::Result<T> + Send,
 {
     let (path, control) = (&target.pool, target.control.as_deref());
-    let status = Request::status(Selection::one(work.volume));
+    let status = Request::status(Selection::Named(work.names.clone()));
     let (mut waiting, mut attempts) = (Waiting::default(), 0..offline::ATTEMPTS);
     let report = loop {
         match control::call_server_of(path, control, &status)? {
@@ -90,7 +93,8 @@ where
     let mut addresses = report.addresses.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
     addresses.sort_by_key(|address| matches!(address, Address::Tcp { .. }));
     let address = addresses.into_iter().next().context("the server of the pool does not say where it listens")?;
-    let result = (work.job)(&local(address), plan)?;
+    let send = |request: &Request| offline::request(target, request).map(drop);
+    let result = (work.job)(&local(address), plan, &send)?;
     let report = control::call_server_of(path, control, &status)?;
     Ok((result, report.context("the server of the pool has stopped")?))
 }
@@ -154,7 +158,7 @@ where
     T: Send,
     Plan: Send,
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
-    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+    Job: FnOnce(&Address, Plan, SendRequest<'_>) -> anyhow::Result<T> + Send,
 {
     let pool_memory = probe::require_pool(store)?.properties.memory();
     let folder = Folder::new()?;
@@ -223,10 +227,10 @@ where
     T: Send,
     Plan: Send,
     Prepare: FnOnce(&Report) -> anyhow::Result<(Plan, Option<Request>)>,
-    Job: FnOnce(&Address, Plan) -> anyhow::Result<T> + Send,
+    Job: FnOnce(&Address, Plan, SendRequest<'_>) -> anyhow::Result<T> + Send,
 {
-    let volume = Selection::one(work.volume);
-    let prepared = (work.prepare)(&reactor.report(&volume.volumes(reactor.engine())))
+    let names = Selection::Named(work.names.clone());
+    let prepared = (work.prepare)(&reactor.report(&names.volumes(reactor.engine())))
         .and_then(|(plan, request)| request.map_or(Ok(()), |request| ask(&mut reactor, &request)).map(|()| plan));
     let plan = match prepared {
         Ok(plan) => plan,
@@ -238,11 +242,16 @@ where
     let job = work.job;
     std::thread::scope(|scope| {
         let job = scope.spawn(move || {
-            let _end = End(sending);
-            job(address, plan)
+            let end = End(sending);
+            let send = |request: &Request| match control::ask(request.clone(), &end.0) {
+                Response::Done(_) => Ok(()),
+                Response::Failed(reason) | Response::Later(reason) => bail!(reason),
+                _ => bail!(control::NOT_UNDERSTOOD),
+            };
+            job(address, plan, &send)
         });
         // The reactor ends before its clients are waited for, so that they end in every case.
-        let served = serve(reactor, &volume);
+        let served = serve(reactor, &names);
         let result = job.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a defect of this program: please report it")));
         let report = served?;
         Ok((result?, report))
@@ -258,10 +267,10 @@ impl Drop for End {
     }
 }
 
-/// Serves until the work is done, and closes the pool. Returns the figures, with those of the volume.
-fn serve(mut reactor: Reactor, volume: &Selection) -> anyhow::Result<Report> {
+/// Serves until the work is done, and closes the pool. Returns the figures, with those of its volumes.
+fn serve(mut reactor: Reactor, names: &Selection) -> anyhow::Result<Report> {
     reactor.serve("")?;
-    let report = reactor.report(&volume.volumes(reactor.engine()));
+    let report = reactor.report(&names.volumes(reactor.engine()));
     reactor.drain()?;
     reactor.close(None)?;
     Ok(report)

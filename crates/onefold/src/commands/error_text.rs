@@ -58,7 +58,7 @@ pub fn explain_control(error: ControlError) -> &'static str {
             "it is a volume, not a snapshot: 'onefold snapshot create' makes one of it, and 'onefold snapshot list' shows them"
         }
         ControlError::HasSnapshots => {
-            "it has snapshots, which are deleted first: 'onefold snapshot list' shows them, 'onefold snapshot delete' deletes them"
+            "it has snapshots, which are deleted first: 'onefold snapshot list' shows them, 'onefold volume delete --snapshots' deletes them, too"
         }
         ControlError::Held => "it is held: 'onefold snapshot release' ends that, and then it can be deleted",
         ControlError::Protected => {

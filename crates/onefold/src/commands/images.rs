@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, bail, ensure};
+use engine::{ControlError, is_snapshot_name};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::commands::cli::{Allow, ExportArgs, ImportArgs};
-use crate::commands::ephemeral_server::{Work, with_pool};
+use crate::commands::ephemeral_server::{SendRequest, Work, with_pool};
+use crate::commands::error_text::explain_control;
 use crate::frontend::nbd::listen::Address;
 use crate::io::locks;
 use crate::operators::command;
@@ -54,7 +56,11 @@ struct Plan {
 
 /// Brings an image into a volume.
 pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
-    let ImportArgs { target, volume, image, .. } = arguments;
+    let ImportArgs { target, volume, image, snapshot, .. } = arguments;
+    if let Some(name) = snapshot {
+        ensure!(is_snapshot_name(name), "--snapshot {name}: {}", explain_control(ControlError::BadName));
+    }
+    let snapshot = snapshot.as_ref().map(|name| (name, format!("{volume}@{name}")));
     let stop = stop_flag()?;
     let file = guard::open_source(image, &target.pool, arguments.format.as_deref() == Some("raw"))?;
     let format = match &arguments.format {
@@ -68,7 +74,11 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     ensure!(length > 0, "the image {} is empty", image.display());
     let needed = length.checked_next_multiple_of(BLOCK).context("the image is too large")?;
     let prepare = |report: &Report| {
-        let Some(known) = report.volumes.iter().find(|known| known.name == *volume) else {
+        let find = |name: &String| report.volumes.iter().find(|known| known.name == *name);
+        if let Some((_, name)) = snapshot.as_ref().filter(|(_, name)| find(name).is_some()) {
+            bail!("the snapshot '{name}' exists: choose another name, or delete it first");
+        }
+        let Some(known) = find(volume) else {
             ensure!(
                 !volume.contains('@'),
                 "'{volume}' is the name of a snapshot, and an image goes into a volume: name a volume"
@@ -80,7 +90,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         let before = check_destination(known, needed, arguments)?;
         Ok((Plan { before, size: known.size_bytes, written: Written::of(known) }, None))
     };
-    let job = |address: &Address, plan: Plan| {
+    let job = |address: &Address, plan: Plan, send: SendRequest<'_>| {
         let destination = &Place::Export(address.clone(), volume.clone());
         let Plan { before, size, written } = plan;
         ensure!(
@@ -89,11 +99,22 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
              everything in it"
         );
         let transfer = Transfer { source: &source, destination, size, before, what: "importing", stop: &stop };
-        transfer.run().map(|outcome| (outcome, size, written))
+        let outcome = transfer.run()?;
+        if let Some((name, full)) = &snapshot {
+            let request = Request::CreateSnapshots { volumes: vec![volume.clone()], name: (*name).clone() };
+            let made = send(&request);
+            made.with_context(|| {
+                format!("the image is in the volume '{volume}', but the snapshot '{full}' was not made")
+            })?;
+        }
+        Ok((outcome, size, written))
     };
-    let result = with_pool(target, Work { stop: &stop, volume, writes: true, prepare, job });
+    let names = [volume.clone()].into_iter().chain(snapshot.iter().map(|(_, full)| full.clone())).collect();
+    let result = with_pool(target, Work { stop: &stop, names, writes: true, prepare, job });
     let ((outcome, size, before), report) = result.map_err(|error| {
-        explain(error, &format!("onefold import {} {volume} {} --resume", target.pool.display(), image.display()))
+        let again = format!("onefold import {} {volume} {} --resume", target.pool.display(), image.display());
+        let snapshot = snapshot.as_ref().map_or(String::new(), |(name, _)| format!(" --snapshot {name}"));
+        explain(error, &(again + &snapshot))
     })?;
     let after = report.volumes.iter().find(|known| known.name == *volume).map_or(before, Written::of);
     let new = after.new.saturating_sub(before.new);
@@ -104,6 +125,7 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
             "version": VERSION, "volume": volume, "image": image.display().to_string(), "format": format,
             "size_bytes": size, "data_bytes": outcome.data, "zero_bytes": zeroes,
             "in_place_bytes": outcome.in_place, "sent_bytes": outcome.written, "new_blocks": new, "known_blocks": known, "verified": true,
+            "snapshot": snapshot.as_ref().map(|(_, full)| full),
         }));
         return Ok(ExitCode::SUCCESS);
     }
@@ -129,6 +151,10 @@ pub fn import(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
         size::show(new * BLOCK),
         size::show(known * BLOCK)
     ));
+    if let Some((_, full)) = &snapshot {
+        let pool = shown(&target.pool);
+        print(format_args!("snapshot:  {full}; 'onefold clone {pool} {full} NAME' makes a volume of it\n"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -218,17 +244,17 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         let (size, wanted) = (known.size_bytes, arguments.size.unwrap_or(known.size_bytes));
         ensure!(
             wanted >= size,
-            "--size asks for {}, and the volume '{volume}' has {}: a part of a volume is no image of it. Name at least {size}, or leave --size out",
+            "--size send for {}, and the volume '{volume}' has {}: a part of a volume is no image of it. Name at least {size}, or leave --size out",
             size::show(wanted),
             size::show(size)
         );
         ensure!(
             wanted.is_multiple_of(SECTOR),
-            "--size asks for {wanted} bytes: the size of an image is a multiple of {SECTOR}"
+            "--size send for {wanted} bytes: the size of an image is a multiple of {SECTOR}"
         );
         Ok((wanted, None))
     };
-    let job = |address: &Address, size: u64| {
+    let job = |address: &Address, size: u64, _: SendRequest<'_>| {
         let source = &Place::Export(address.clone(), volume.clone());
         let (tool, destination) = make_image(image, format, size, before, claimed)?;
         let destination = &destination;
@@ -244,7 +270,8 @@ pub fn export(arguments: &ExportArgs) -> anyhow::Result<ExitCode> {
         tool.map_or(Ok(()), Tool::finish)?;
         Ok((outcome, size, space - size))
     };
-    let result = with_pool(target, Work { stop: &stop, volume, writes: false, prepare, job });
+    let names = vec![volume.clone()];
+    let result = with_pool(target, Work { stop: &stop, names, writes: false, prepare, job });
     let ((outcome, size, behind), _): ((Outcome, u64, u64), _) = result.map_err(|error| {
         explain(error, &format!("onefold export {} {volume} {} --resume", target.pool.display(), image.display()))
     })?;

@@ -23,4 +23,5 @@ mod screen;
 pub mod scrub;
 pub mod serve;
 pub mod snapshot;
+mod snapshot_names;
 pub mod top;

@@ -11,10 +11,10 @@ use crate::flash::device::Given;
 use crate::memory::{self, Source};
 use crate::operators::command;
 use crate::operators::control::{self, Mailbox, Request};
-use crate::operators::selection::Selection;
+use crate::operators::selection::{Selection, VOLUMES_AT_ONCE};
 use crate::operators::service::Manager;
 use crate::reactor::{Opening, Reactor};
-use crate::report::status::Report;
+use crate::report::status::{Report, VolumeReport};
 use crate::store::backing::{Access, InUse, Store};
 use crate::store::owner::{self, Purpose};
 
@@ -72,6 +72,29 @@ pub fn request(target: &Target, request: &Request) -> anyhow::Result<Report> {
             result => return result,
         }
     }
+}
+
+/// Returns the figures of volumes and snapshots by their names, as far as they exist.
+pub fn volumes_named(target: &Target, names: &[String]) -> anyhow::Result<Vec<VolumeReport>> {
+    let mut found = Vec::new();
+    for names in names.chunks(VOLUMES_AT_ONCE) {
+        let report = request(target, &Request::status(Selection::Named(names.to_vec())))?;
+        report.require_opened()?;
+        found.extend(report.volumes.into_iter().filter(|volume| names.contains(&volume.name)));
+    }
+    Ok(found)
+}
+
+/// Deletes by requests with a part of the names each: a line on the control socket is bounded. An error says how many are gone.
+pub fn delete(target: &Target, names: &[String], ask: impl Fn(Vec<String>) -> Request) -> anyhow::Result<()> {
+    for (part, done) in names.chunks(VOLUMES_AT_ONCE).zip((0..).step_by(VOLUMES_AT_ONCE)) {
+        let deleted = request(target, &ask(part.to_vec()));
+        deleted.map_err(|error| match done {
+            0 => error,
+            done => error.context(format!("{done} of {} are deleted, the others are not", names.len())),
+        })?;
+    }
+    Ok(())
 }
 
 /// Adds all volumes to the figures after a command that prints the whole report. A server answers a command with the volumes that it names.

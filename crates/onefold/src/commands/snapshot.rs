@@ -6,8 +6,9 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::commands::cli::{CloneArgs, HoldArgs, SnapshotCommand, Target};
+use crate::commands::snapshot_names::{self, Named, split};
 use crate::commands::{confirm, offline};
-use crate::operators::command::{clone_names, quoted};
+use crate::operators::command::{clone_names, listed};
 use crate::operators::control::Request;
 use crate::operators::selection::Selection;
 use crate::print::{complain, print, print_json, shown};
@@ -22,14 +23,13 @@ pub fn snapshot(command: &SnapshotCommand) -> anyhow::Result<ExitCode> {
         SnapshotCommand::Hold(arguments) => hold(arguments, true),
         SnapshotCommand::Release(arguments) => hold(arguments, false),
         SnapshotCommand::Delete { target, snapshots, force, yes, json } => {
-            for name in snapshots {
-                split(name)?;
-            }
-            if !yes && !confirm::are_meant(target, snapshots)? {
+            let named = snapshots.iter().map(|name| snapshot_names::read(name)).collect::<anyhow::Result<Vec<_>>>()?;
+            let (names, known) = resolve(target, &named)?;
+            if !yes && !confirm::are_meant(target, &names)? {
                 complain(format_args!("nothing was deleted"));
                 return Ok(ExitCode::FAILURE);
             }
-            delete(target, snapshots, *force, *json)
+            delete(target, &names, &known, *force, *json)
         }
     }
 }
@@ -54,14 +54,6 @@ pub fn clone(arguments: &CloneArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Splits `VOLUME@NAME`.
-fn split(name: &str) -> anyhow::Result<(&str, &str)> {
-    let parts = name.split_once('@').filter(|(volume, name)| !volume.is_empty() && !name.is_empty());
-    parts.ok_or_else(|| {
-        anyhow::anyhow!("'{name}' is no name of a snapshot: write VOLUME@NAME, such as vm1@before-upgrade")
-    })
-}
-
 /// Sends a request, and adds its subject to an error.
 fn ask(target: &Target, request: &Request, about: String) -> anyhow::Result<Vec<VolumeReport>> {
     offline::request(target, request).map(|report| report.volumes).map_err(|error| error.context(about))
@@ -69,7 +61,25 @@ fn ask(target: &Target, request: &Request, about: String) -> anyhow::Result<Vec<
 
 /// Lists snapshots behind their noun, for messages.
 fn named(snapshots: &[String]) -> String {
-    format!("{} {}", if snapshots.len() == 1 { "snapshot" } else { "snapshots" }, quoted(snapshots))
+    format!("{} {}", if snapshots.len() == 1 { "snapshot" } else { "snapshots" }, listed(snapshots))
+}
+
+/// Returns the full names of snapshots, and the figures of those that exist.
+fn resolve(target: &Target, named: &[Named<'_>]) -> anyhow::Result<(Vec<String>, Vec<VolumeReport>)> {
+    let (mut names, mut known): (Vec<String>, Vec<VolumeReport>) = (Vec::new(), Vec::new());
+    for of in named {
+        let found = if of.has_range() {
+            let report = offline::request(target, &Request::status(Selection::snapshots(Some(of.volume))))?;
+            report.require_opened()?;
+            report.volumes
+        } else {
+            offline::volumes_named(target, &of.names(&[])?)?
+        };
+        let new: Vec<String> = of.names(&found)?.into_iter().filter(|name| !names.contains(name)).collect();
+        known.extend(found.into_iter().filter(|snapshot| new.contains(&snapshot.name)));
+        names.extend(new);
+    }
+    Ok((names, known))
 }
 
 fn create(target: &Target, snapshots: &[String], json: bool) -> anyhow::Result<ExitCode> {
@@ -94,15 +104,30 @@ fn create(target: &Target, snapshots: &[String], json: bool) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(target: &Target, snapshots: &[String], force: bool, json: bool) -> anyhow::Result<ExitCode> {
-    ask(target, &Request::DeleteSnapshots { names: snapshots.to_vec(), force }, named(snapshots))?;
+fn delete(
+    target: &Target,
+    snapshots: &[String],
+    known: &[VolumeReport],
+    force: bool,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let deleted = offline::delete(target, snapshots, |names| Request::DeleteSnapshots { names, force });
+    deleted.map_err(|error| error.context(named(snapshots)))?;
+    let clones = |snapshot: &VolumeReport| snapshot.snapshot.as_ref().map_or(0, |family| family.clones);
+    let cloned: Vec<&VolumeReport> = known.iter().filter(|snapshot| clones(snapshot) > 0).collect();
     if json {
-        print_json(&json!({ "version": VERSION, "deleted": snapshots }));
-    } else {
-        let named = named(snapshots);
-        print(format_args!(
-            "deleted the {named}; space that no clone or volume inherits comes back in the background\n"
-        ));
+        let cloned: Vec<&str> = cloned.iter().map(|snapshot| snapshot.name.as_str()).collect();
+        print_json(&json!({ "version": VERSION, "deleted": snapshots, "with_clones": cloned }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let named = named(snapshots);
+    print(format_args!("deleted the {named}; space that no clone or volume inherits comes back in the background\n"));
+    for snapshot in cloned {
+        let (noun, they) = match clones(snapshot) {
+            1 => ("1 clone".into(), "it is"),
+            count => (format!("{count} clones"), "they are"),
+        };
+        print(format_args!("'{}' has {noun}: inherited blocks keep their space until {they} deleted\n", snapshot.name));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -157,15 +182,6 @@ fn figures(snapshot: &VolumeReport) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_snapshot_is_named_by_its_volume_and_its_name() {
-        assert_eq!(split("vm1@monday").unwrap(), ("vm1", "monday"));
-        for name in ["vm1", "vm1@", "@monday", "", "@"] {
-            let error = split(name).unwrap_err().to_string();
-            assert!(error.contains(&format!("'{name}'")) && error.contains("VOLUME@NAME"), "{error}");
-        }
-    }
 
     #[test]
     fn snapshots_of_one_moment_have_one_name() {

@@ -15,6 +15,8 @@ use crate::report::status::no_volume;
 use crate::size;
 use crate::store::grow;
 
+/// Maximum number of names that are listed one by one.
+const LISTED_MAX: usize = 10;
 /// Maximum number of clones that one request makes.
 pub const CLONES_MAX: u32 = engine::MAX_VOLUMES as u32;
 
@@ -29,8 +31,8 @@ pub enum Wanted<'a> {
     Snapshots(Vec<VolumeId>, &'a str),
     /// Clones of a snapshot, of these names.
     Clones(VolumeId, Vec<String>),
-    /// Deletion of these snapshots.
-    SnapshotDeletion(Vec<VolumeId>),
+    /// Deletion of these volumes and snapshots, in this order.
+    Deletion(Vec<VolumeId>),
     /// Hold of these snapshots, or their release.
     Holds(Vec<VolumeId>, bool),
     /// Detachment of the flash from the pool.
@@ -60,9 +62,7 @@ impl Wanted<'_> {
             &Wanted::Clones(snapshot, ref names) => {
                 names.iter().map(|name| Command::CloneSnapshot { snapshot, name }).collect()
             }
-            Wanted::SnapshotDeletion(snapshots) => {
-                snapshots.iter().map(|&volume| Command::DeleteVolume { volume }).collect()
-            }
+            Wanted::Deletion(volumes) => volumes.iter().map(|&volume| Command::DeleteVolume { volume }).collect(),
             &Wanted::Holds(ref snapshots, held) => {
                 snapshots.iter().map(|&snapshot| Command::HoldSnapshot { snapshot, held }).collect()
             }
@@ -73,7 +73,7 @@ impl Wanted<'_> {
     pub fn leaving(&self) -> Vec<Leaving> {
         match self {
             Wanted::Command(_, leaving) => leaving.iter().copied().collect(),
-            Wanted::SnapshotDeletion(snapshots) => snapshots.iter().map(|&id| Leaving::Deleted(id)).collect(),
+            Wanted::Deletion(volumes) => volumes.iter().map(|&id| Leaving::Deleted(id)).collect(),
             _ => Vec::new(),
         }
     }
@@ -99,19 +99,8 @@ pub fn wanted<'a>(
         Request::CreateVolume { name, size_bytes, policy } => {
             Command::CreateVolume { name, size: *size_bytes, policy: inheritable(policy)? }
         }
-        Request::DeleteVolume { name, force } => {
-            let volume = find(engine, name)?;
-            if volume.is_snapshot() {
-                return Err("it is a snapshot: 'onefold snapshot delete' deletes it".into());
-            }
-            if volume.properties.protected() {
-                return Err(explain_control(ControlError::Protected).into());
-            }
-            let count = clients(volume.id);
-            if count > 0 && !force {
-                return Err(format!("in use by {}: --force disconnects them and deletes it", plural(count)));
-            }
-            return Ok(Wanted::Command(Command::DeleteVolume { volume: volume.id }, Some(Leaving::Deleted(volume.id))));
+        Request::DeleteVolumes { names, force, snapshots } => {
+            return deletion(engine, names, [*force, *snapshots], clients).map(Wanted::Deletion);
         }
         Request::ResizeVolume { name, size_bytes, force, reconnect } => {
             let volume = find_volume(engine, name)?;
@@ -177,7 +166,7 @@ pub fn wanted<'a>(
             let mut snapshots: Vec<VolumeId> = names.iter().map(find).collect::<Result<_, _>>()?;
             snapshots.sort_unstable();
             snapshots.dedup();
-            return Ok(Wanted::SnapshotDeletion(snapshots));
+            return Ok(Wanted::Deletion(snapshots));
         }
         Request::CloneSnapshot { snapshot, name, count } => {
             let snapshot = find_snapshot(engine, snapshot)?.id;
@@ -238,7 +227,7 @@ pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
         Request::CreateSnapshots { .. } => false,
         Request::DeleteSnapshots { names, .. } => names.iter().all(|name| volume(name).is_none()),
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
-        Request::DeleteVolume { name, .. } => volume(name).is_none(),
+        Request::DeleteVolumes { names, .. } => names.iter().all(|name| volume(name).is_none()),
         Request::ResizeVolume { name, size_bytes, .. } => volume(name).is_some_and(|volume| volume.size == *size_bytes),
         Request::Grow { .. } | Request::Status { .. } => false,
         Request::Stop | Request::Relocate(_) | Request::AttachCache(_) | Request::DetachCache => false,
@@ -255,7 +244,11 @@ pub fn done(request: &Request) -> Option<String> {
             let policy = if policy == "inherit" { String::new() } else { format!(", policy {policy}") };
             format!("made the volume '{name}' of {}{policy}", size::show(*size_bytes))
         }
-        Request::DeleteVolume { name, .. } => format!("deleted the volume '{name}'"),
+        Request::DeleteVolumes { names, snapshots, .. } => {
+            let (noun, their) = if names.len() == 1 { ("volume", "its") } else { ("volumes", "their") };
+            let with = if *snapshots { format!(" with {their} snapshots") } else { String::new() };
+            format!("deleted the {noun} {}{with}", listed(names))
+        }
         Request::ResizeVolume { name, size_bytes, .. } => {
             format!("the volume '{name}' has {} now", size::show(*size_bytes))
         }
@@ -264,11 +257,11 @@ pub fn done(request: &Request) -> Option<String> {
         }
         Request::SetPool(settings) => format!("the pool: set {}", settings.shown().join(", ")),
         Request::CreateSnapshots { volumes, name } => {
-            format!("made the snapshot '{name}' of {}", quoted(volumes))
+            format!("made the snapshot '{name}' of {}", listed(volumes))
         }
-        Request::DeleteSnapshots { names, .. } => format!("deleted {}", quoted(names)),
-        Request::HoldSnapshots { names, held: true } => format!("holds {}", quoted(names)),
-        Request::HoldSnapshots { names, held: false } => format!("released {}", quoted(names)),
+        Request::DeleteSnapshots { names, .. } => format!("deleted {}", listed(names)),
+        Request::HoldSnapshots { names, held: true } => format!("holds {}", listed(names)),
+        Request::HoldSnapshots { names, held: false } => format!("released {}", listed(names)),
         Request::RenameVolume { name, new_name } => format!("renamed '{name}' to '{new_name}'"),
         Request::CloneSnapshot { snapshot, name, count: None } => format!("made the clone '{name}' of '{snapshot}'"),
         Request::CloneSnapshot { snapshot, name, count: Some(count) } => {
@@ -280,6 +273,14 @@ pub fn done(request: &Request) -> Option<String> {
 /// Lists names in quotes.
 pub fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists names in quotes: many as their number, the first and the last.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [first, .., last] if names.len() > LISTED_MAX => format!("'{first}' to '{last}' ({})", names.len()),
+        names => quoted(names),
+    }
 }
 
 /// Returns the names of the clones of a request: the name, or with a number of clones `NAME-1`, `NAME-2` and so on.
@@ -321,6 +322,45 @@ fn run_command(action: &RunAction) -> Command<'_> {
         RunAction::Stop => RelocateCommand::Stop,
     };
     Command::Relocate { command }
+}
+
+/// Returns what to delete so that these volumes are gone: their snapshots first, if these may be deleted, too. Refuses clients that may not be disconnected.
+fn deletion(
+    engine: &Engine,
+    names: &[String],
+    [force, snapshots]: [bool; 2],
+    clients: impl Fn(VolumeId) -> usize,
+) -> Result<Vec<VolumeId>, String> {
+    let (mut deleted, mut of_volumes) = (Vec::new(), Vec::new());
+    for name in names {
+        let volume = find(engine, name)?;
+        if volume.is_snapshot() {
+            return Err(format!("'{name}' is a snapshot: 'onefold snapshot delete' deletes it"));
+        }
+        if volume.properties.protected() {
+            return Err(format!("'{name}': {}", explain_control(ControlError::Protected)));
+        }
+        let held = |snapshot: &Volume| snapshot.is_held();
+        if let Some(held) = engine.snapshots_of(volume.id).find(|&snapshot| snapshots && held(snapshot)) {
+            return Err(format!("'{name}@{}': {}", held.name, explain_control(ControlError::Held)));
+        }
+        let own: Vec<VolumeId> = engine.snapshots_of(volume.id).map(|snapshot| snapshot.id).collect();
+        if !own.is_empty() && !snapshots {
+            let (count, them) =
+                if own.len() == 1 { ("1 snapshot".into(), "it") } else { (format!("{} snapshots", own.len()), "them") };
+            return Err(format!("'{name}' has {count}: --snapshots deletes {them}, too; clones keep their content"));
+        }
+        let count: usize = own.iter().chain([&volume.id]).map(|&id| clients(id)).sum();
+        if count > 0 && !force {
+            return Err(format!("'{name}' is in use by {}: --force disconnects them and deletes it", plural(count)));
+        }
+        if !of_volumes.contains(&volume.id) {
+            deleted.extend(own);
+            of_volumes.push(volume.id);
+        }
+    }
+    deleted.extend(of_volumes);
+    Ok(deleted)
 }
 
 fn find<'a>(engine: &'a Engine, name: &str) -> Result<&'a Volume, String> {
@@ -384,7 +424,7 @@ mod tests {
         let clone = |name| Command::CloneSnapshot { snapshot: VolumeId(9), name };
         assert_eq!(wanted.commands(), ["vm-1", "vm-2", "vm-3"].map(clone));
         assert_eq!(clone_names("vm", None), ["vm"]);
-        let wanted = Wanted::SnapshotDeletion(vec![VolumeId(4), VolumeId(6)]);
+        let wanted = Wanted::Deletion(vec![VolumeId(4), VolumeId(6)]);
         assert_eq!(wanted.commands(), [4, 6].map(|id| Command::DeleteVolume { volume: VolumeId(id) }));
         assert_eq!(wanted.leaving(), [4, 6].map(|id| Leaving::Deleted(VolumeId(id))));
         let wanted = Wanted::Holds(vec![VolumeId(4), VolumeId(6)], true);

@@ -94,12 +94,15 @@ pub enum Request {
         #[serde(default)]
         metadata_bytes: u64,
     },
-    /// The end of a volume; answered when it is durable.
-    DeleteVolume {
-        /// Name of the volume.
-        name: String,
-        /// Set to delete the volume although clients are connected; they are disconnected.
+    /// The end of volumes; answered when it is durable.
+    DeleteVolumes {
+        /// Names of the volumes.
+        names: Vec<String>,
+        /// Set to delete them although clients are connected; they are disconnected.
         force: bool,
+        /// Set to delete their snapshots, too; a volume with snapshots is refused without it.
+        #[serde(default)]
+        snapshots: bool,
     },
     /// Another size for a volume; answered when it is durable.
     ResizeVolume {
@@ -192,7 +195,7 @@ impl Request {
     pub fn volumes(&self) -> Selection {
         match self {
             Request::Status { volumes, .. } => volumes.clone(),
-            Request::CreateVolume { name, .. } | Request::DeleteVolume { name, .. } => Selection::one(name),
+            Request::CreateVolume { name, .. } => Selection::one(name),
             Request::ResizeVolume { name, .. } | Request::SetVolume { name, .. } => Selection::one(name),
             Request::CreateSnapshots { volumes, name } => {
                 Selection::Named(volumes.iter().map(|volume| format!("{volume}@{name}")).collect())
@@ -201,6 +204,7 @@ impl Request {
             Request::RenameVolume { new_name, .. } => Selection::one(new_name),
             Request::CloneSnapshot { name, count: None, .. } => Selection::one(name),
             Request::CloneSnapshot { .. } | Request::DeleteSnapshots { .. } => Selection::NONE,
+            Request::DeleteVolumes { .. } => Selection::NONE,
             Request::Grow { .. } | Request::SetPool(_) | Request::Stop => Selection::NONE,
             Request::Scrub { .. } | Request::Dedup { .. } | Request::Relocate(_) | Request::Run(_) => Selection::NONE,
             Request::AttachCache(_) | Request::DetachCache => Selection::NONE,

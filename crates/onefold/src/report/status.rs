@@ -420,6 +420,9 @@ pub struct SnapshotReport {
     pub name: String,
     /// Time of its creation, in seconds since 1970.
     pub created: u64,
+    /// Order of its creation among those of its volume.
+    #[serde(default)]
+    pub born: u64,
     /// Number of volumes that were cloned from it.
     pub clones: usize,
     /// True if it is held: nothing deletes it.
@@ -435,6 +438,7 @@ impl SnapshotReport {
             volume: engine.volume(family.of)?.name.clone(),
             name: snapshot.name.clone(),
             created: family.created,
+            born: family.born,
             clones: engine.clone_count(snapshot),
             held: family.held,
         })

@@ -499,6 +499,7 @@ pub mod tests {
                 volume: of.into(),
                 name: name.into(),
                 created,
+                born: created,
                 clones: 3,
                 held: name == "old",
             }),

@@ -33,6 +33,9 @@ pub struct ImportArgs {
     /// Overwrite whatever the volume holds
     #[arg(long, alias = "force")]
     pub overwrite: bool,
+    /// Make a snapshot of the volume at the end, VOLUME@NAME: a golden image, for 'onefold clone'
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
     /// Report as JSON
     #[arg(long)]
     pub json: bool,

@@ -41,7 +41,8 @@ pub enum SnapshotCommand {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Snapshots to delete
+        /// Snapshots to delete: VOLUME@NAME, several of a volume as VOLUME@A,B, or a range by their creation as VOLUME@A%C, where the
+        /// first or the last may be left out
         #[arg(value_name = "VOLUME@NAME", required = true)]
         snapshots: Vec<String>,
         /// Disconnect their clients

@@ -27,14 +27,18 @@ pub enum VolumeCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Delete a volume for good; refused while clients are connected to it
+    /// Delete volumes for good; refused while clients are connected to one, or while one has snapshots
     Delete {
         /// Pool: its file or block device
         #[command(flatten)]
         target: Target,
-        /// Name of the volume
-        name: String,
-        /// Disconnect its clients
+        /// Names of the volumes
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// Delete their snapshots, too; clones of these keep their content
+        #[arg(long)]
+        snapshots: bool,
+        /// Disconnect their clients
         #[arg(long)]
         force: bool,
         /// Do not ask, where a terminal is the input
