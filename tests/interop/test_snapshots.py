@@ -7,10 +7,11 @@ import pty
 import subprocess
 import time
 import unittest
+from datetime import datetime, timezone
 
 import nbd
 
-from server import ONEFOLD, PATIENCE, CommandTest, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, CommandTest, Pool, faulty, onefold, run
 
 MIB = 1 << 20
 CLONES = 20
@@ -34,6 +35,14 @@ def content(pool, volume):
     path = os.path.join(pool.folder, "copy")
     run("nbdcopy", pool.uri(volume), path)
     with open(path, "rb") as file:
+        return file.read()
+
+
+def content_of(path):
+    """The text of a file that another process may be about to write."""
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
         return file.read()
 
 
@@ -518,6 +527,96 @@ class Snapshots(CommandTest):
                 run("cmp", copy, path)
 
         self.each_way(check)
+
+
+class Schedules(unittest.TestCase):
+    """Automatic snapshots, with a clock that stands still until a test sets it: this needs the build with faults."""
+
+    def serve(self, pool):
+        pool.clock = os.path.join(pool.folder, "now.clock")
+        pool.program, pool.environment = faulty(), {**os.environ, "ONEFOLD_CLOCK": pool.clock}
+        return pool.serve("--memory", "64M", create=not os.path.exists(pool.path))
+
+    def at(self, pool, time_of_day, day="2026-11-28"):
+        """Sets the clock, and waits until the server has done what is due."""
+        seconds = int(datetime.fromisoformat(f"{day}T{time_of_day}").replace(tzinfo=timezone.utc).timestamp())
+        with open(pool.clock + ".new", "w") as file:
+            file.write(str(seconds))
+        os.rename(pool.clock + ".new", pool.clock)
+        seen = os.path.splitext(pool.clock)[0] + ".snapshots-seen"
+        deadline = time.time() + PATIENCE
+        while content_of(seen) != str(seconds):
+            self.assertLess(time.time(), deadline, "the server does not look")
+            time.sleep(0.01)
+
+    def automatic(self, pool, volume):
+        names = [name.split("@")[1] for name in snapshots(pool, volume)]
+        return sorted(name.removeprefix("auto-2026-11-") for name in names)
+
+    def test_a_schedule_takes_snapshots_and_keeps_the_newest(self):
+        with Pool("64M") as pool:
+            self.serve(pool)
+            for name in ("a", "b"):
+                onefold("volume", "create", pool.path, name, "--size", "16M")
+            onefold("snapshot", "create", pool.path, "a@mine")
+            onefold("volume", "set", pool.path, "a", "snapshots=daily:1,hourly:2")
+            onefold("volume", "set", pool.path, "b", "snapshots=hourly:1")
+            self.at(pool, "12:59:30")
+            self.assertEqual(self.automatic(pool, "a"), ["28T12:59Z-daily", "28T12:59Z-hourly", "mine"])
+            self.assertEqual(self.automatic(pool, "b"), ["28T12:59Z-hourly"])
+            pattern(pool, "a", "write -P 0x11 0 1M")
+            self.at(pool, "13:00:00")
+            pattern(pool, "a", "write -P 0x22 0 1M")
+            self.at(pool, "13:59:59")
+            self.assertEqual(self.automatic(pool, "a"), ["28T12:59Z-daily", "28T12:59Z-hourly", "28T13:00Z-hourly", "mine"])
+            self.assertEqual(self.automatic(pool, "b"), ["28T13:00Z-hourly"])
+            self.assertIn("made the snapshot 'auto-2026-11-28T13:00Z-hourly' of 'a', 'b'", pool.said())
+            pattern(pool, "a@auto-2026-11-28T13:00Z-hourly", "read -P 0x11 0 1M")
+            self.at(pool, "14:00:07")
+            self.assertEqual(self.automatic(pool, "a"), ["28T12:59Z-daily", "28T13:00Z-hourly", "28T14:00Z-hourly", "mine"])
+            # What was missed is not made up for, and the schedule outlives the server.
+            pool.kill()
+            self.serve(pool)
+            self.at(pool, "06:10:00", day="2026-11-30")
+            self.assertEqual(self.automatic(pool, "a"), ["28T14:00Z-hourly", "30T06:10Z-daily", "30T06:10Z-hourly", "mine"])
+            self.assertEqual(self.automatic(pool, "b"), ["30T06:10Z-hourly"])
+            # A clone has no schedule.
+            onefold("clone", pool.path, "a@auto-2026-11-30T06:10Z-daily", "clone")
+            shown = json.loads(onefold("volume", "get", pool.path, "a", "snapshots", "--json").stdout)["properties"]
+            self.assertEqual([(one["value"], one["source"]) for one in shown], [("hourly:2,daily:1", "volume")])
+            self.assertIn("snapshots hourly:2,daily:1", onefold("volume", "list", pool.path).stdout)
+            onefold("volume", "set", pool.path, "a", "snapshots=off")
+            self.at(pool, "07:00:00", day="2026-11-30")
+            self.assertEqual(self.automatic(pool, "a"), ["28T14:00Z-hourly", "30T06:10Z-daily", "30T06:10Z-hourly", "mine"])
+            self.assertEqual(self.automatic(pool, "b"), ["30T07:00Z-hourly"])
+            self.assertEqual(snapshots(pool, "clone"), {})
+            pool.stop()
+            pool.check()
+
+    def test_a_snapshot_that_cannot_be_deleted_is_reported_and_left(self):
+        with Pool("64M") as pool:
+            self.serve(pool)
+            onefold("volume", "create", pool.path, "other", "--size", "16M")
+            for name in ("default", "other"):
+                onefold("volume", "set", pool.path, name, "snapshots=frequently:1")
+            self.at(pool, "13:00:00")
+            reader = connect(pool, "default@auto-2026-11-28T13:00Z-frequently")
+            for minute in ("15", "30"):
+                self.at(pool, f"13:{minute}:00")
+            self.assertEqual(self.automatic(pool, "default"), ["28T13:00Z-frequently", "28T13:30Z-frequently"])
+            self.assertEqual(self.automatic(pool, "other"), ["28T13:30Z-frequently"])
+            failure = volumes(pool)["default"]["snapshots_failure"]
+            self.assertRegex(failure, r"^2026-11-28 13:15 UTC: 'default@auto-2026-11-28T13:00Z-frequently' is not deleted: .*1 client")
+            self.assertIsNone(volumes(pool)["other"]["snapshots_failure"])
+            self.assertIn(failure, onefold("status", pool.path).stdout)
+            self.assertIn("snapshots frequently:1 (last failed)", onefold("volume", "list", pool.path).stdout)
+            self.assertEqual(pool.said().count("is not deleted"), 1)
+            reader.shutdown()
+            self.at(pool, "14:00:00")
+            self.assertEqual(self.automatic(pool, "default"), ["28T14:00Z-frequently"])
+            self.assertIsNone(volumes(pool)["default"]["snapshots_failure"])
+            pool.stop()
+            pool.check()
 
 
 if __name__ == "__main__":

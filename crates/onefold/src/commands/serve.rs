@@ -21,12 +21,12 @@ use crate::http::Listening;
 use crate::io::record;
 use crate::log;
 use crate::memory::{self, MemoryPartition, Source, TooLittle};
-use crate::operators::auto_relocate;
 use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
 use crate::operators::selection::Selection;
 use crate::operators::service::{Inherited, Manager};
 use crate::operators::watch::REMEDY;
+use crate::operators::{auto_relocate, auto_snapshots};
 use crate::print::{print, print_json, shown};
 use crate::reactor::{Opening, Reactor};
 use crate::report::status::failure_text;
@@ -70,6 +70,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
     }
     if !arguments.read_only {
         auto_relocate::start(sending.clone())?;
+        auto_snapshots::start(sending.clone())?;
     }
     catch_signals(sending)?;
     let (connections, read_only) = (arguments.max_connections, arguments.read_only);

@@ -6,6 +6,7 @@
 //! Each request names the file or device that it is about. A server answers for the one that it has open and for no other: a socket is found by a name or by
 //! the pool's id, and both can belong to something else by now, or to a copy.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -288,6 +289,8 @@ pub enum Message {
     Request(Box<Request>, Sender<Response>),
     /// A flash to be attached, and where the answer goes.
     Attach(Box<(Store, Label)>, Sender<Response>),
+    /// Last failures of automatic snapshots, by volume.
+    SnapshotFailures(BTreeMap<String, String>),
     /// A signal asks for a clean stop; a second one, for a stop without a checkpoint.
     Stop,
 }

@@ -1,6 +1,7 @@
 //! Operators and the service manager: the control socket, commands to the engine, and conditions that are watched for them.
 
 pub mod auto_relocate;
+pub mod auto_snapshots;
 pub mod command;
 pub mod control;
 pub mod planning;
@@ -12,4 +13,5 @@ pub mod service;
 #[cfg(feature = "faults")]
 mod set_clock;
 pub mod settings;
+mod snapshot_plan;
 pub mod watch;

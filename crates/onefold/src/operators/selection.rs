@@ -28,6 +28,11 @@ pub enum Selection {
         /// Number behind which the part begins.
         behind: u16,
     },
+    /// A part of the volumes with a schedule of snapshots and higher numbers than this.
+    Scheduled {
+        /// Number behind which the part begins.
+        behind: u16,
+    },
 }
 
 /// All volumes: the first part.
@@ -40,6 +45,8 @@ impl Default for Selection {
 impl Selection {
     /// All volumes.
     pub const ALL: Selection = Selection::Behind(0);
+    /// All volumes with a schedule of snapshots: the first part.
+    pub const SCHEDULED: Selection = Selection::Scheduled { behind: 0 };
     /// No volumes: the pool's figures alone.
     pub const NONE: Selection = Selection::Named(Vec::new());
 
@@ -52,6 +59,7 @@ impl Selection {
     fn part_behind(self, number: u16) -> Selection {
         match self {
             Selection::Snapshots { of, .. } => Selection::Snapshots { of, behind: number },
+            Selection::Scheduled { .. } => Selection::Scheduled { behind: number },
             Selection::Named(_) | Selection::Behind(_) => Selection::Behind(number),
         }
     }
@@ -77,6 +85,7 @@ impl Selection {
             Selection::Named(_) => (self.volumes(engine), None),
             Selection::Behind(number) => first_of(volumes_behind(engine, *number)),
             Selection::Snapshots { of, behind } => first_of(snapshots_behind(engine, of.as_deref(), *behind)),
+            Selection::Scheduled { behind } => first_of(scheduled_behind(engine, *behind)),
         }
     }
 
@@ -91,6 +100,7 @@ impl Selection {
             }
             Selection::Behind(number) => volumes_behind(engine, *number).collect(),
             Selection::Snapshots { of, behind } => snapshots_behind(engine, of.as_deref(), *behind).collect(),
+            Selection::Scheduled { behind } => scheduled_behind(engine, *behind).collect(),
         }
     }
 }
@@ -113,6 +123,11 @@ fn snapshots_behind<'a>(engine: &'a Engine, of: Option<&str>, number: u16) -> im
         volume.family.snapshot.is_some_and(|snapshot| of.is_none_or(|of| of == Some(snapshot.of)))
     };
     engine.volumes_above(VolumeId(number)).filter(is_of)
+}
+
+/// Returns the volumes with a schedule of snapshots and higher numbers than one.
+fn scheduled_behind(engine: &Engine, number: u16) -> impl Iterator<Item = &Volume> {
+    engine.volumes_above(VolumeId(number)).filter(|volume| !volume.properties.snapshots().is_off())
 }
 
 /// Parts of all volumes, joined in the order in which they come.

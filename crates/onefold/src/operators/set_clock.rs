@@ -1,5 +1,5 @@
 //! Settable clock for tests, in builds with the feature `faults`: `ONEFOLD_CLOCK` names a file with the seconds since 1970 (UTC). The clock stands still until
-//! the file holds another number. When that has been read, the same number is in a file of the same name that ends with `.seen`.
+//! the file holds another number. When that has been read, the same number is in a file of the same name with another extension: each thread that reads it has its own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,21 +12,23 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// The file, and the seconds that it said first and last.
 pub struct SetClock {
     path: PathBuf,
+    /// Extension of the file that has the time that was read last.
+    seen: &'static str,
     first: Option<i64>,
     last: Option<i64>,
 }
 
 impl SetClock {
-    /// Returns the clock if the environment names a file, as in a test that sets the time.
-    pub fn from_environment() -> Option<SetClock> {
+    /// Returns the clock if the environment names a file, as in a test that sets the time. `seen` is the extension of the file that reports a time as read.
+    pub fn from_environment(seen: &'static str) -> Option<SetClock> {
         let path = std::env::var_os("ONEFOLD_CLOCK")?.into();
-        Some(SetClock { path, first: None, last: None })
+        Some(SetClock { path, seen, first: None, last: None })
     }
 
     /// Reports that the time has been read, and waits for another one. Returns the time since the first one, and the time.
     pub fn wait(&mut self) -> (Duration, Timestamp) {
         if let Some(seconds) = self.last {
-            let seen = std::fs::write(self.path.with_extension("seen"), seconds.to_string());
+            let seen = std::fs::write(self.path.with_extension(self.seen), seconds.to_string());
             seen.expect("a test has a folder that can be written");
         }
         loop {

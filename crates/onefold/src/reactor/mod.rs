@@ -48,7 +48,7 @@ mod pending_commands;
 mod requests;
 mod stop;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use engine::{Effect, Engine, Event, PassState, Status, Volume};
@@ -92,6 +92,8 @@ pub struct Reactor {
     profiles: Profiles,
     monitor: Monitor,
     lifecycle: Lifecycle,
+    /// Last failures of automatic snapshots, by volume.
+    snapshot_failures: BTreeMap<String, String>,
 }
 
 impl Reactor {
@@ -127,6 +129,9 @@ impl Reactor {
         let of_volume =
             |volume: &&Volume| VolumeReport::new(volume, engine, clients.get(&volume.id).map_or(0, |&count| count));
         let mut report = Report::new(engine, memory, volumes.iter().map(of_volume).collect());
+        for volume in report.volumes.iter_mut().filter(|_| !self.snapshot_failures.is_empty()) {
+            volume.snapshots_failure = self.snapshot_failures.get(&volume.name).cloned();
+        }
         report.latency = LatencyReport::new(self.server.latencies());
         report.host_full = self.monitor.host_lacks_space();
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();

@@ -1,5 +1,6 @@
 //! Parameters of a reactor, its making, and the opening of the pool.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -112,6 +113,7 @@ impl Reactor {
             profiles: Profiles::default(),
             monitor: Monitor::default(),
             lifecycle: Lifecycle::new(role, manager, owned),
+            snapshot_failures: BTreeMap::new(),
         })
     }
 

@@ -114,6 +114,7 @@ impl Reactor {
         while let Some(message) = self.mailbox.next() {
             match message {
                 Message::Stop => self.lifecycle.request_stop(),
+                Message::SnapshotFailures(failures) => self.snapshot_failures = failures,
                 Message::Request(request, client) => self.take_request(*request, client),
                 Message::Attach(flash, client) => {
                     let (store, label) = *flash;

@@ -82,6 +82,12 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
         let what = "what writes miss until it is full is stored again, and a pass shares it";
         add(Level::Good, "index", format!("{percent} % filled since the pool was opened; {what}"));
     }
+    let failed = report.volumes.iter().filter_map(|volume| Some((volume, volume.snapshots_failure.as_ref()?)));
+    let failed: Vec<_> = failed.collect();
+    if let [(volume, failure), others @ ..] = &failed[..] {
+        let more = if others.is_empty() { String::new() } else { format!("; {} more volumes", others.len()) };
+        add(Level::Warning, "snapshots", format!("an automatic one of '{}' failed, {failure}{more}", volume.name));
+    }
     if let Some(blocks) = gain(report) {
         let gain = size::show(blocks.saturating_mul(4096));
         add(

@@ -368,6 +368,9 @@ report! {
         /// Number of its snapshots.
         #[serde(default)]
         snapshots: usize = engine.snapshots_of(volume.id).count(),
+        /// Last failure of its automatic snapshots, until they succeed again.
+        #[serde(default)]
+        snapshots_failure: Option<String> = None,
         /// Set if it is a snapshot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         snapshot: Option<SnapshotReport> = SnapshotReport::new(volume, engine),

@@ -242,6 +242,10 @@ impl VolumeReport {
         if self.properties.get("protected").is_some_and(|protected| protected.is_set) {
             remarks.push("protected".into());
         }
+        if let Some(schedule) = self.properties.get("snapshots").filter(|schedule| schedule.is_set) {
+            let fails = if self.snapshots_failure.is_some() { " (last failed)" } else { "" };
+            remarks.push(format!("snapshots {}{fails}", schedule.value));
+        }
         remarks.join(", ")
     }
 }
@@ -350,6 +354,7 @@ pub mod tests {
             read_only: false,
             origin: None,
             snapshots: 0,
+            snapshots_failure: None,
             snapshot: None,
             exclusive: false,
             timing: "hybrid".into(),

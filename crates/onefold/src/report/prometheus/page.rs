@@ -115,7 +115,7 @@ const NO_METRICS: &[(&str, &[&str])] = &[
             "writes.removed_percent",
         ],
     ),
-    ("lists and sentences", &["cache.history", "damages", "flash.reason"]),
+    ("lists and sentences", &["cache.history", "damages", "flash.reason", "volumes[].snapshots_failure"]),
     (
         "details of a job whose state and progress are metrics",
         &["dedup.backlog", "dedup.short_of_space", "relocate.kept", "relocate.short_of_space"],
