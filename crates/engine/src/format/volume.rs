@@ -7,7 +7,7 @@ use crate::counters::VolumeWrites;
 use crate::format::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::format::entry::LBA_BITS;
 use crate::format::geometry::Geometry;
-use crate::format::layout::{PACKED_VOLUME_BYTES, VOLUME_BYTES};
+use crate::format::layout::PACKED_VOLUME_BYTES;
 use crate::format::superblock::{END_OF_BORN, Pointer, Root};
 use crate::properties::{VolumeProperties, VolumeProperty};
 
@@ -165,17 +165,16 @@ pub(crate) fn most_blocks(geometry: &Geometry) -> u64 {
 
 /// Writes an entry, of the length of `out`. A packed one has no schedule of snapshots: the checkpoint that is to write that has the other form.
 pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
-    let mut properties = [0; VOLUME_BYTES as usize];
-    volume.properties.write(&mut properties);
-    out.copy_from_slice(&properties[..out.len()]);
+    out.fill(0);
     put_u16(out, 0, volume.id.0);
     let name = if volume.keeps.is_some() { "" } else { &volume.name };
     out[3] = name.len() as u8;
     out[4] = root.height;
-    out[5] |= volume.keeps.map_or(0, Keeps::flag);
+    out[5] = volume.keeps.map_or(0, Keeps::flag);
     put_u64(out, 8, volume.merged_size);
     put_u64(out, 16, volume.logical_blocks_used);
     root.pointer.write(out, 24);
+    volume.properties.write(out);
     out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
     if volume.family != Family::default() {
         encode_family(&volume.family, &mut out[PACKED_VOLUME_BYTES as usize..]);
@@ -192,8 +191,11 @@ fn encode_family(family: &Family, out: &mut [u8]) {
     }
 }
 
-/// Reads the upper half of an entry, without properties.
+/// Reads the upper half of an entry, which a packed entry does not have, without properties.
 fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Ok(Family::default());
+    }
     let number = |at| u16::try_from(u32_at(bytes, at)).map_err(|_| ());
     let (parent, of) = (number(PARENT_AT)?, number(LINE_AT)?);
     let (born, flags, created) = (u64_at(bytes, BORN_AT), u64_at(bytes, FLAGS_AT), u64_at(bytes, CREATED_AT));
@@ -218,11 +220,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Volume, Root)>, ()> {
     if id.0 == 0 {
         return Ok(None);
     }
-    let mut entry = [0; VOLUME_BYTES as usize];
-    entry[..bytes.len()].copy_from_slice(bytes);
-    let bytes = &entry;
-    let family = decode_family(&bytes[PACKED_VOLUME_BYTES as usize..])?;
     let properties = VolumeProperties::read(bytes).map_err(|_| ())?;
+    let (bytes, later) = bytes.split_at(PACKED_VOLUME_BYTES as usize);
+    let family = decode_family(later)?;
     let name = bytes.get(NAME_AT..NAME_AT + usize::from(bytes[3])).ok_or(())?;
     let name = core::str::from_utf8(name).map_err(|_| ())?;
     if bytes[2] == INHERITS && bytes[6] != 0 {

@@ -57,25 +57,27 @@ impl Bits {
     }
 }
 
-/// Writes a code to a field of a zeroed block: its lowest bits to the first part, the next ones to the second.
+/// Writes a code to a field of a zeroed block: its lowest bits to the first part, the next ones to the second. A part beyond the end of the block is left out.
 pub(crate) fn write(field: &[Bits], code: Code, block: &mut [u8]) {
     let mut left = code;
     for part in field {
         let number = left.wrapping_sub(part.is_one_less.into()) & part.most();
         let bytes = (number << part.shift).to_le_bytes();
-        for (at, byte) in (part.at..).zip(&bytes[..part.byte_count()]) {
-            block[at] |= byte;
+        if let Some(place) = block.get_mut(part.at..part.at + part.byte_count()) {
+            place.iter_mut().zip(&bytes[..part.byte_count()]).for_each(|(place, byte)| *place |= byte);
         }
         left >>= part.count;
     }
     assert!(left == 0, "a property's code fits into its field");
 }
 
-/// Reads the code in a field.
+/// Reads the code in a field. A part beyond the end of the block is 0.
 pub(crate) fn read(field: &[Bits], block: &[u8]) -> Code {
     field.iter().rev().fold(0, |code: Code, part| {
         let mut bytes = [0; size_of::<Code>()];
-        bytes[..part.byte_count()].copy_from_slice(&block[part.at..][..part.byte_count()]);
+        if let Some(place) = block.get(part.at..part.at + part.byte_count()) {
+            bytes[..part.byte_count()].copy_from_slice(place);
+        }
         let number = (Code::from_le_bytes(bytes) >> part.shift).wrapping_add(part.is_one_less.into());
         code << part.count | number & part.most()
     })
@@ -104,6 +106,13 @@ mod tests {
                 assert_eq!(read(field, &expected.map(|byte| !byte)), !code & read(field, &[255; 10]));
             }
         }
+    }
+
+    #[test]
+    fn a_part_beyond_the_end_of_a_block_is_left_out() {
+        let (field, mut block) = ([Bits::bytes(1, 1), Bits::bytes(2, 2)], [0; 3]);
+        write(&field, 0x123456, &mut block);
+        assert_eq!((block, read(&field, &block)), ([0, 0x56, 0], 0x56));
     }
 
     #[test]

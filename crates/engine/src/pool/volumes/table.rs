@@ -192,16 +192,14 @@ pub(crate) fn inherited_root(root: Root, born: u64) -> Root {
 struct SettingsKey {
     is_hidden: bool,
     is_pressed: bool,
-    /// Properties, as in an entry of the table on disk.
+    /// Properties, as in a packed entry of the table on disk: without the schedule of snapshots.
     properties: [u8; PACKED_VOLUME_BYTES as usize],
 }
 
 impl SettingsKey {
     fn of(volume: &Volume) -> SettingsKey {
-        let mut entry = [0; VOLUME_BYTES as usize];
-        volume.properties.write(&mut entry);
-        // The rest of it has the schedule of snapshots.
-        let properties = *entry.first_chunk().expect("a packed entry is shorter");
+        let mut properties = [0; PACKED_VOLUME_BYTES as usize];
+        volume.properties.write(&mut properties);
         SettingsKey { is_hidden: volume.keeps.is_some(), is_pressed: volume.is_pressed, properties }
     }
 }
