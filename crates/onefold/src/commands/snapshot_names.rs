@@ -104,7 +104,14 @@ mod tests {
     /// Snapshots a to e of `vm`, created in this order, and one of another volume; listed in the order of their names backwards.
     fn snapshots() -> Vec<VolumeReport> {
         let snapshot = |(born, (of, name)): (u64, (&str, &str))| VolumeReport {
-            snapshot: Some(SnapshotReport { volume: of.into(), name: name.into(), created: 7, born, clones: 0 }),
+            snapshot: Some(SnapshotReport {
+                volume: of.into(),
+                name: name.into(),
+                created: 7,
+                born,
+                clones: 0,
+                held: false,
+            }),
             ..volume(&format!("{of}@{name}"), 0)
         };
         let all = [("vm", "e"), ("vm", "d"), ("other", "c"), ("vm", "c"), ("vm", "b"), ("vm", "a")];

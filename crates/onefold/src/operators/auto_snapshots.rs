@@ -165,7 +165,7 @@ fn scheduled(schedules: &BTreeMap<String, SnapshotSchedule>, asks: AskServer<'_>
     families.sort_by_key(|family| family.born);
     let mut snapshots: BTreeMap<String, Vec<Existing>> = BTreeMap::new();
     for family in families {
-        let existing = Existing { name: family.name, is_held: false };
+        let existing = Existing { name: family.name, is_held: family.held };
         snapshots.entry(family.volume).or_default().push(existing);
     }
     let volume = |(name, &schedule): (&String, _)| Scheduled {
@@ -280,6 +280,8 @@ mod tests {
                             created: 0,
                             born,
                             clones: 0,
+                            // The schedule learns of holds from refusals only.
+                            held: false,
                         }),
                         ..volume(&format!("{of}@{name}"), 0)
                     };
