@@ -482,9 +482,6 @@ fn look_at(
         }
     }
     let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(SlotContent::Nothing) };
-    if pool.volume_index(owner.volume()).is_none() {
-        return Ok(SlotContent::Stays);
-    }
     if pool.copied_from(owner).is_some() || !is_alone(pool, repairs, slot)? {
         return Ok(SlotContent::Stays);
     }

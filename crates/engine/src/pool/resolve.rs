@@ -17,10 +17,21 @@ pub(crate) const COMPARED_AT_ONCE: u32 = 2048;
 /// more than one version in memory, however many there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ReferrerSearch {
-    /// Entry with the slot, the map that is looked at next, and the number of versions that were compared.
-    at: Option<(Entry, VolumeId, u32)>,
+    at: Option<SearchPosition>,
     /// Number of older versions that were compared.
     older: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SearchPosition {
+    /// Entry with the slot.
+    seen: Entry,
+    /// Map that is looked at next; `None` at the end of the ancestors.
+    map: Option<VolumeId>,
+    /// Newest snapshot of the owner's line, if its ancestors are still to be searched.
+    newest: Option<VolumeId>,
+    /// Number of versions that were compared.
+    compared: u32,
 }
 
 impl ReferrerSearch {
@@ -162,32 +173,42 @@ impl Pool {
         Ok(walk)
     }
 
-    /// Returns the key of the block that maps to a slot as its owner hint says: the owner's, or that of an ancestor, where the owner has been written since.
-    /// `None` if none of the last versions of the block maps to it. If a page is missing, `search` has the position.
+    /// Returns the key of the block that maps to a slot as its owner hint says: the owner's, or that of an ancestor, where the owner has been written since. The
+    /// search goes on in the snapshots of the owner's line, where it is gone or was rolled back. `None` if none of the last versions of the block maps to the
+    /// slot. If a page is missing, `search` has the position.
     pub(crate) fn referrer(
         &mut self,
         owner: Key,
         seen: Entry,
         search: &mut ReferrerSearch,
     ) -> Result<Option<Key>, Unresolved> {
-        let (mut map, first) = match search.at.take() {
-            Some((entry, map, compared)) if entry == seen => (Some(map), compared),
-            _ => (Some(owner.volume()), 0),
-        };
-        for compared in first..VERSIONS_TRIED {
-            search.older += u32::from(compared > 0);
-            let Some((id, at)) = map.and_then(|id| Some((id, self.durable.volumes.find(id)?))) else { return Ok(None) };
-            let (key, entry) =
-                self.standing_entry(at, Key::new(id, owner.lba()), &mut LastLeaf::default()).inspect_err(|_| {
-                    search.at = Some((seen, id, compared));
-                })?;
+        let known = search.at.take().filter(|at| at.seen == seen);
+        let mut at = known.unwrap_or_else(|| self.begin_search(owner.volume(), seen));
+        while at.compared < VERSIONS_TRIED {
+            let Some(id) = at.map.or_else(|| at.newest.take()) else { break };
+            let Some(volume) = self.durable.volumes.find(id) else { break };
+            search.older += u32::from(at.compared > 0);
+            let (key, entry) = self
+                .standing_entry(volume, Key::new(id, owner.lba()), &mut LastLeaf::default())
+                .inspect_err(|_| search.at = Some(SearchPosition { map: Some(id), ..at }))?;
             if entry == seen {
                 return Ok(Some(key));
             }
             // The maps between the two have the same version.
-            map = self.durable.volumes.lineage().parent(key.volume());
+            at.map = self.durable.volumes.lineage().parent(key.volume());
+            at.compared += 1;
         }
         Ok(None)
+    }
+
+    /// Returns the position at which the search for the referrer of a slot begins.
+    fn begin_search(&self, owner: VolumeId, seen: Entry) -> SearchPosition {
+        let volumes = &self.durable.volumes;
+        let map = volumes.find(owner).map(|_| owner);
+        let newest = volumes.newest_snapshot(volumes.line(owner));
+        // The ancestors of the owner begin with it, as a rule.
+        let is_covered = newest == map || map.is_some_and(|map| volumes.lineage().parent(map) == newest);
+        SearchPosition { seen, map, newest: newest.filter(|_| !is_covered), compared: 0 }
     }
 
     /// Returns true if a page of a map is permanently unreadable: its read has failed, or a repair gave it up.

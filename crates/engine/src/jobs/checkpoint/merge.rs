@@ -482,11 +482,14 @@ impl Checkpoint {
             page?.expect("created")
         };
         let bytes = pool.metadata.pages_mut().bytes_mut(page);
+        let volumes = pool.durable.volumes();
         for &slot in &self.fresh[self.fresh_at..self.fresh_at + count] {
             let recent = pool.durable.frozen().slots()[&slot];
             let at = (slot.0 % per_leaf * SUMMARY_BYTES) as usize;
             bytes[at..at + 16].copy_from_slice(&recent.digest.0);
-            put_u64(bytes, at + 16, recent.owner.0);
+            // A snapshot may be gone before the block is.
+            let line = volumes.line(recent.owner.volume());
+            put_u64(bytes, at + 16, Key::new(line, recent.owner.lba()).0);
         }
         self.fresh_at += count;
         Ok(Progress::More)

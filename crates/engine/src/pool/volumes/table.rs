@@ -58,6 +58,8 @@ pub(crate) struct VolumeTable {
     snapshots: BTreeMap<(VolumeId, String), VolumeId>,
     /// Snapshots that were deleted while others inherit from them.
     unnamed: BTreeSet<VolumeId>,
+    /// Snapshots, with and without a name, by their volume and epoch. One that is not taken yet has none.
+    by_epoch: BTreeMap<(VolumeId, u64), VolumeId>,
     /// Names of volumes when the last checkpoint began, of those that were renamed since.
     former_names: BTreeMap<VolumeId, String>,
     /// Families of the maps.
@@ -406,9 +408,9 @@ impl VolumeTable {
         (from..=u16::MAX).chain(1..from).map(VolumeId).find(|&id| self.is_free(id) && !is_taken(id))
     }
 
-    /// Returns true if no volume has a number, and none had it that the checkpoint in progress has removed.
+    /// Returns true if no volume and no line has a number, and none had it that the checkpoint in progress has removed.
     pub(crate) fn is_free(&self, id: VolumeId) -> bool {
-        self.find(id).is_none() && !self.leaving.contains(&id)
+        self.find(id).is_none() && !self.leaving.contains(&id) && self.newest_snapshot(id).is_none()
     }
 
     /// Returns the root of a volume's map.
@@ -512,6 +514,9 @@ impl VolumeTable {
             self.uncounted.insert(self.volumes[at].id);
         }
         self.name_bytes += self.volumes[at].name.len() as u64;
+        if let Some(snapshot) = self.volumes[at].family.snapshot.filter(|snapshot| snapshot.born > 0) {
+            self.by_epoch.insert((snapshot.of, snapshot.born), self.volumes[at].id);
+        }
         self.last_inserted = self.volumes[at].id.0;
         at
     }
@@ -580,6 +585,7 @@ impl VolumeTable {
         (taken.size, taken.merged_size) = (merged_size, merged_size);
         taken.family.parent = parent;
         taken.family.snapshot.as_mut().expect("it was entered as a snapshot").born = born;
+        self.by_epoch.insert((self.volumes[volume].id, born), id);
         self.maps[snapshot] = map;
         self.count(snapshot, 1);
         self.set_map(volume, inherited_root(map, born));
@@ -597,6 +603,21 @@ impl VolumeTable {
         let root = inherited_root(self.maps[at], born);
         self.lineage.put(volume.id, Some(parent), 0);
         self.create(volume, root)
+    }
+
+    /// Returns the line of a map: the number of its volume, though that may be gone. A volume is of its own line.
+    #[inline]
+    pub(crate) fn line(&self, map: VolumeId) -> VolumeId {
+        if self.by_epoch.is_empty() {
+            return map;
+        }
+        let volume = self.find(map).map(|at| &self.volumes[at]);
+        volume.and_then(|volume| volume.family.snapshot).map_or(map, |snapshot| snapshot.of)
+    }
+
+    /// Returns the newest snapshot of a line.
+    pub(crate) fn newest_snapshot(&self, line: VolumeId) -> Option<VolumeId> {
+        self.by_epoch.range((line, 0)..=(line, u64::MAX)).next_back().map(|(_, &snapshot)| snapshot)
     }
 
     /// Returns the snapshot whose map is handed over to its child, and the child; `None` if the child is being deleted, or is gone.
@@ -738,6 +759,9 @@ impl VolumeTable {
         self.maps.remove(at);
         self.lineage.remove(id);
         self.giver = self.giver.filter(|&giver| giver != id);
+        if let Some(snapshot) = self.volumes[at].family.snapshot {
+            self.by_epoch.remove(&(snapshot.of, snapshot.born));
+        }
         self.written_volumes -= u64::from(self.volumes[at].writes.exist());
         self.name_bytes -= self.volumes[at].name.len() as u64;
         self.volumes.remove(at)
@@ -960,6 +984,7 @@ impl VolumeTable {
         self.names == counted.names
             && self.snapshots == counted.snapshots
             && self.unnamed == counted.unnamed
+            && self.by_epoch == counted.by_epoch
             && self.settings == counted.settings
             && self.deleted == counted.deleted
             && self.sums == counted.sums
@@ -974,11 +999,13 @@ impl VolumeTable {
         let volumes = self.volumes.len() as u64;
         let name = size_of::<String>() as u64 + size_of::<VolumeId>() as u64 + NODE_BYTES;
         let number = size_of::<VolumeId>() as u64 + NODE_BYTES;
+        let epochs = self.by_epoch.len() as u64 * (size_of::<(VolumeId, u64, VolumeId)>() as u64 + NODE_BYTES);
         let settings = self.settings.len() as u64 * (size_of::<SettingsKey>() as u64 + NODE_BYTES);
         let writes = self.written_volumes * size_of::<WriteCounts>() as u64;
         list_bytes(&self.volumes)
             + list_bytes(&self.maps)
             + settings
+            + epochs
             + volumes * (name + number)
             + 2 * self.name_bytes
             + writes
