@@ -42,8 +42,8 @@ mod sizes;
 mod space;
 
 pub use api::*;
-pub use audit::check::Flaw;
 pub use audit::disk_index::DiskIndexAudit;
+pub use audit::flaws::Flaw;
 pub use audit::repair::{BlockRange, Medium, Repair, RepairError, plan_repair};
 pub use audit::shares::SharedBlocks;
 pub use control::status::{Mode, Status};

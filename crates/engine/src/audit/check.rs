@@ -16,7 +16,7 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::{MAX_BLOCKS, Volume};
+use crate::format::volume::Volume;
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::disk_index::NO_VOLUME;
@@ -157,60 +157,7 @@ impl Engine {
     }
 }
 
-/// Flaw of blocks of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flaw {
-    /// A repair gave them up: reading them fails until they are written again.
-    Lost,
-    /// Their page of the map is damaged.
-    Damaged,
-    /// Their content is in one of the given slots.
-    InSlot,
-}
-
 impl Engine {
-    /// Visits blocks of volumes that cannot be read, and those whose content lies at one of the byte offsets: volume, first block, number of blocks.
-    /// Based on the trees, without later changes in the journal, and without the volumes that it deletes.
-    pub fn flawed_blocks(
-        &self,
-        read: &mut ReadMetadata<'_>,
-        offsets: &BTreeSet<u64>,
-        visit: &mut dyn FnMut(&str, u64, u64, Flaw),
-    ) {
-        let mut seen = BTreeSet::new();
-        for (volume, root) in self.pool.durable.volumes().with_maps().filter(|(volume, _)| volume.deleted.is_none()) {
-            let blocks = volume.size.div_ceil(self.pool.geometry().block());
-            // A buffered block does not need its leaf.
-            let mut visit_volume = |first: u64, count: u64, flaw| {
-                let (mut first, end) = (first, first.saturating_add(count).min(blocks));
-                while first < end {
-                    let next = self.pool.durable.map_buffer().next_key(Key::new(volume.id, first), Key(u64::MAX));
-                    let upto = next.filter(|next| next.volume() == volume.id).map_or(end, |next| end.min(next.lba()));
-                    if upto > first {
-                        visit(&self.full_name(volume), first, upto - first, flaw);
-                    }
-                    first = upto + 1;
-                }
-            };
-            let at = (volume.id, 0, root.height);
-            self.visit_flawed(read, offsets, &mut seen, root.pointer, at, &mut visit_volume);
-        }
-        let mut points: Vec<_> = self.pool.durable.delta().points().iter().map(|(&key, &entry)| (key, entry)).collect();
-        points.extend(
-            self.pool.durable.map_buffer().iter().filter(|&(key, _)| self.pool.durable.delta().get(key).is_none()),
-        );
-        points.sort_unstable_by_key(|&(key, _)| key);
-        for (key, entry) in points {
-            if let (true, Some(at)) = (entry.is_lost(), self.pool.volume_index(key.volume())) {
-                visit(&self.full_name(&self.pool.durable.volumes()[at]), key.lba(), 1, Flaw::Lost);
-            }
-            let is_in_slot = entry.slot().is_some_and(|slot| offsets.contains(&self.pool.slot_offset(slot)));
-            if let (true, Some(at)) = (is_in_slot, self.pool.volume_index(key.volume())) {
-                visit(&self.full_name(&self.pool.durable.volumes()[at]), key.lba(), 1, Flaw::InSlot);
-            }
-        }
-    }
-
     /// Returns the mappings that are buffered for a volume.
     pub(super) fn buffered_of(&self, volume: VolumeId) -> impl Iterator<Item = (Key, Entry)> + '_ {
         let mut place = self.pool.durable.map_buffer().position(Key::new(volume, 0));
@@ -220,64 +167,6 @@ impl Engine {
             place = at + 1;
             Some((key, entry))
         })
-    }
-
-    /// Visits the flawed blocks of a subtree. `seen`: pages visited so far. `at`: volume, number of the page within its level, level.
-    fn visit_flawed(
-        &self,
-        read: &mut ReadMetadata<'_>,
-        offsets: &BTreeSet<u64>,
-        seen: &mut BTreeSet<u32>,
-        pointer: Pointer,
-        at: (VolumeId, u64, u8),
-        visit: &mut dyn FnMut(u64, u64, Flaw),
-    ) {
-        let (volume, index, level) = at;
-        let geometry = self.pool.geometry();
-        let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
-        let first = index.saturating_mul(span);
-        if pointer.is_none() || first >= MAX_BLOCKS || pointer.inherited_from().is_some() {
-            return;
-        }
-        if pointer.is_lost() {
-            return visit(first, span, Flaw::Lost);
-        }
-        let key = PageKey { region: Region::Metadata, location: pointer.location };
-        // A page has one parent.
-        let usable = self.pool.metadata.is_valid(key) && seen.insert(pointer.location);
-        let page = if usable { read(self.pool.metadata.offset(key), geometry.block_size) } else { None };
-        let Some(page) = page.filter(|page| self.pool.metadata.is_intact(pointer, page)) else {
-            return visit(first, span, Flaw::Damaged);
-        };
-        if level > 0 {
-            for child in 0..geometry.fanout() {
-                let pointer = Pointer::read(&page, child as usize * 16);
-                self.visit_flawed(
-                    read,
-                    offsets,
-                    seen,
-                    pointer,
-                    (volume, index * geometry.fanout() + child, level - 1),
-                    visit,
-                );
-            }
-            return;
-        }
-        for (i, bytes) in page.chunks_exact(8).enumerate() {
-            let (lba, entry) = (first + i as u64, Entry(u64_at(bytes, 0)));
-            let is_old = self.pool.unflushed(Key::new(volume, lba)).is_some();
-            match entry.slot() {
-                _ if is_old => {}
-                Some(slot) if offsets.contains(&self.slot_offset_checked(slot)) => visit(lba, 1, Flaw::InSlot),
-                None if entry.is_lost() => visit(lba, 1, Flaw::Lost),
-                _ => {}
-            }
-        }
-    }
-
-    /// Returns the byte offset of a slot that may not exist; 0 if it does not.
-    fn slot_offset_checked(&self, slot: Slot) -> u64 {
-        if self.pool.durable.space().contains(slot) { self.pool.slot_offset(slot) } else { 0 }
     }
 }
 
@@ -483,7 +372,7 @@ impl<'a> Audit<'a> {
         let per_leaf = engine.pool.geometry().map_leaf_entries();
         let mut found = Vec::new();
         for (volume, &root) in engine.pool.durable.volumes().with_maps() {
-            let what = format!("volume {}", engine.full_name(volume));
+            let what = engine.kind_and_name(volume);
             let has_parent = volume.family.parent.is_some();
             let inherited = if has_parent { Inherited::Checked(volume.id) } else { Inherited::Wrong };
             let mut used = 0;
@@ -534,10 +423,8 @@ impl<'a> Audit<'a> {
                 used += mapped(giver);
             }
             if used + cut_off != volume.logical_blocks_used {
-                let (what, counted) = (self.engine.full_name(volume), volume.logical_blocks_used);
-                self.contradiction(format!(
-                    "volume {what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"
-                ));
+                let (what, counted) = (self.engine.kind_and_name(volume), volume.logical_blocks_used);
+                self.contradiction(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
             }
         }
     }

@@ -2,5 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod disk_index;
+pub(crate) mod flaws;
+mod inherited;
 pub(crate) mod repair;
 pub(crate) mod shares;

@@ -124,10 +124,17 @@ impl Engine {
         self.pool.users_see(volume).then_some(volume)
     }
 
-    /// Returns the name of a volume, or VOLUME@NAME for a snapshot.
+    /// Returns the name of a volume, or VOLUME@NAME for a snapshot. One that was deleted while others inherit from it is VOLUME@(deleted).
     pub fn full_name(&self, volume: &Volume) -> String {
-        let of = volume.family.snapshot.and_then(|snapshot| self.volume(snapshot.of));
-        of.map_or_else(|| volume.name.clone(), |of| format!("{}@{}", of.name, volume.name))
+        let Some(snapshot) = volume.family.snapshot else { return volume.name.clone() };
+        let of = self.volume(snapshot.of).map_or("", |of| &of.name);
+        let name = if volume.is_unnamed() { "(deleted)" } else { &volume.name };
+        format!("{of}@{name}")
+    }
+
+    /// Returns kind and name of a volume or snapshot, for messages.
+    pub(crate) fn kind_and_name(&self, volume: &Volume) -> String {
+        format!("{} {}", if volume.is_snapshot() { "snapshot" } else { "volume" }, self.full_name(volume))
     }
 
     /// Returns the snapshots of a volume, in the order of their names.

@@ -52,9 +52,10 @@ impl Range {
     pub fn text(&self) -> String {
         let Range { volume, first_block, blocks } = self;
         let bytes = size::show(blocks * BLOCK as u64);
+        let kind = if volume.contains('@') { "snapshot" } else { "volume" };
         match blocks {
-            1 => format!("volume {volume}: block {first_block} ({bytes})"),
-            _ => format!("volume {volume}: blocks {first_block} to {} ({bytes})", first_block + blocks - 1),
+            1 => format!("{kind} {volume}: block {first_block} ({bytes})"),
+            _ => format!("{kind} {volume}: blocks {first_block} to {} ({bytes})", first_block + blocks - 1),
         }
     }
 }

@@ -120,7 +120,7 @@ fn audit(driver: &Driver) {
         // Second copies and replicas are blocks of volumes that no client sees. So are those of deleted snapshots.
         let is_named = |volume: &&Volume| driver.engine.full_name(volume) == name;
         let size = driver.engine.volumes().find(is_named).map(|volume| volume.size);
-        let is_hidden = HIDDEN_NAMES.contains(&name) || name.is_empty() || name.ends_with('@');
+        let is_hidden = HIDDEN_NAMES.contains(&name) || name.ends_with("@(deleted)");
         assert!(size.is_some() || is_hidden, "{name}: flaws are those of volumes");
         let size = size.unwrap_or(u64::MAX);
         assert!(blocks > 0 && first + blocks <= size.div_ceil(BLOCK as u64), "{name}: {first}, {blocks}");

@@ -1,9 +1,9 @@
 //! Damage and repair. Whatever is damaged, the pool opens after a repair, and its audit is clean. Every block reads as it was written or, where the
 //! repair reported a loss, not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError, VolumePropertyChange};
+use engine::{BlockRange, Command, Error, Flaw, Policy, PoolChange, RepairError, VolumeId, VolumePropertyChange};
 use sim::content::{CELLS, Content};
 use sim::runs::config::Config;
 use sim::runs::repair;
@@ -553,6 +553,110 @@ fn the_blocks_of_a_damaged_page_are_those_that_cannot_be_read() {
         assert_eq!(found, flawed(&bench, &BTreeSet::new(), Flaw::Lost), "page {block}");
     }
     assert!(pages > 5, "{pages}");
+}
+
+/// Returns the flawed blocks of each map that users see.
+fn flaws_by_name(bench: &Bench, offsets: &BTreeSet<u64>) -> BTreeMap<String, BTreeSet<u64>> {
+    let mut found: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    let mut read = |offset, length| World::read_bytes(&bench.world.disk, offset, length);
+    bench.world.engine.flawed_blocks(&mut read, offsets, &mut |name, first, count, _| {
+        found.entry(name.into()).or_default().extend(first..first + count);
+    });
+    found
+}
+
+/// Returns the blocks of each map that cannot be read.
+fn unreadable_by_name(bench: &mut Bench) -> BTreeMap<String, BTreeSet<u64>> {
+    let engine = &bench.world.engine;
+    let volumes: Vec<_> = engine.volumes().collect();
+    let snapshots: Vec<_> = volumes.iter().flat_map(|volume| engine.snapshots_of(volume.id)).collect();
+    let maps: Vec<(String, VolumeId)> =
+        volumes.into_iter().chain(snapshots).map(|map| (engine.full_name(map), map.id)).collect();
+    let mut found = BTreeMap::new();
+    for (name, map) in maps {
+        bench.volume = map;
+        let blocks: BTreeSet<u64> = (0..FAMILY_BLOCKS).filter(|&block| bench.read(block).is_err()).collect();
+        if !blocks.is_empty() {
+            found.insert(name, blocks);
+        }
+    }
+    found
+}
+
+const FAMILY_BLOCKS: u64 = 256;
+
+/// Makes a family: an image with a named and a deleted snapshot that two clones inherit from, one of which has a snapshot and a clone of its own.
+fn family() -> Bench {
+    let mut config = Config::small(1);
+    (config.parameters.geometry.containers, config.parameters.geometry.metadata_blocks) = (24, 400);
+    let mut bench = Bench::new(config, FAMILY_BLOCKS);
+    let mut written = 0;
+    let mut write = |bench: &mut Bench, map: VolumeId, from: u64, step: usize| {
+        bench.volume = map;
+        for block in (from..FAMILY_BLOCKS).step_by(step) {
+            written += 1;
+            bench.write(block, &[written]);
+        }
+        bench.settle();
+    };
+    let image = bench.volume;
+    write(&mut bench, image, 0, 5);
+    bench.snapshot("v1");
+    write(&mut bench, image, 0, 40);
+    let deleted = bench.snapshot("v2");
+    write(&mut bench, image, 0, 60);
+    let [one, two] = ["one", "two"].map(|name| bench.clone_of(deleted, name));
+    write(&mut bench, one, 0, 90);
+    write(&mut bench, two, 7, 80);
+    let nested = bench.snapshot("nested");
+    bench.clone_of(nested, "three");
+    bench.volume = image;
+    bench.delete(deleted);
+    bench.settle();
+    bench.reopen();
+    bench
+}
+
+/// A check named the map with the damaged page alone. Snapshots and clones that inherit its blocks cannot be read, either.
+#[test]
+fn the_flaws_of_a_family_are_those_of_all_its_readers() {
+    let bench = family();
+    let (geometry, config) = (bench.geometry(), bench.config.clone());
+    let mut closed = bench.world.disk.clone();
+    closed.crash(Cut::Lost, &mut sim::random::Random::new(1));
+    let (mut pages, mut readers) = (0, 0);
+    for block in geometry.metadata_start()..geometry.data_start() {
+        let mut disk = closed.clone();
+        disk.put(block, damaged(closed.read(block), geometry.block_size, 0));
+        let plan = repair::plan(&disk, &config, false).unwrap();
+        let is_of_map = |problem: &String| ["volume ", "snapshot "].iter().any(|kind| problem.starts_with(kind));
+        if plan.problems.is_empty() || !plan.problems.iter().all(is_of_map) {
+            continue;
+        }
+        pages += 1;
+        let mut bench = Bench::on_disk(config.clone(), disk.clone(), "damaged");
+        let found = flaws_by_name(&bench, &BTreeSet::new());
+        assert_eq!(found, unreadable_by_name(&mut bench), "page {block}");
+        readers = readers.max(found.len());
+        repair::perform(&mut disk, &plan);
+        let bench = Bench::on_disk(config.clone(), disk, "repaired");
+        assert_eq!(found, flaws_by_name(&bench, &BTreeSet::new()), "page {block}");
+    }
+    assert!(pages > 10 && readers == 6, "{pages}, {readers}");
+    let mut rotten = 0;
+    for slot in 0..geometry.slots() {
+        let block = geometry.slot_block(slot);
+        if closed.read(block).to_cells() == [0; CELLS] {
+            continue;
+        }
+        let mut disk = closed.clone();
+        disk.put(block, Content::Payload([999_999; CELLS]));
+        let mut bench = Bench::on_disk(config.clone(), disk, "rotten");
+        let found = flaws_by_name(&bench, &BTreeSet::from([block * geometry.block()]));
+        assert_eq!(found, unreadable_by_name(&mut bench), "slot {slot}");
+        rotten += usize::from(found.len() > 2);
+    }
+    assert!(rotten > 10, "{rotten}");
 }
 
 /// One page of the journal is damaged. The blocks of later records have their old contents, and the repair names these blocks. The contents of the

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 
 use super::Planner;
 use crate::api::VolumeId;
+use crate::audit::inherited::{inherited_ranges, unite};
 use crate::format::bytes::{put_u64, u64_at};
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::{Pointer, Root};
@@ -144,18 +145,12 @@ impl Planner<'_, '_> {
 
     /// Returns the name of a volume or snapshot in messages.
     pub(super) fn name_of(&self, at: usize) -> String {
-        let (volume, volumes) = (self.volume(at), self.engine.pool.durable.volumes());
-        let of = snapshot_of(volume).and_then(|(of, _)| volumes.find(of)).map(|at| &volumes[at].name[..]);
-        match (volume.is_snapshot(), volume.is_unnamed()) {
-            (false, _) => volume.name.clone(),
-            (true, false) => format!("{}@{}", of.unwrap_or_default(), volume.name),
-            (true, true) => format!("{}@(deleted)", of.unwrap_or_default()),
-        }
+        self.engine.full_name(self.volume(at))
     }
 
     /// Returns kind and name of a volume or snapshot, for problems.
     pub(super) fn what(&self, at: usize) -> String {
-        format!("{} {}", if self.volume(at).is_snapshot() { "snapshot" } else { "volume" }, self.name_of(at))
+        self.engine.kind_and_name(self.volume(at))
     }
 
     // ---- FROM ----
@@ -301,9 +296,13 @@ impl Planner<'_, '_> {
                 ancestors.iter().flat_map(|&ancestor| self.losses[ancestor].iter().copied()).collect();
             unite(&mut above);
             let Root { pointer, height } = volumes.map(at);
-            let mut lost = Vec::new();
+            let (geometry, mut places, mut lost) = (self.geometry(), Vec::new(), Vec::new());
             for range in above {
-                self.inherited_losses(at, pointer, (height, 0), range, &mut lost);
+                let page = &mut |pointer, level| self.map_page(pointer, level);
+                inherited_ranges(&geometry, page, pointer, (height, 0), range, &mut places);
+            }
+            for (epoch, from, to) in places {
+                self.losses_of_ancestor(at, epoch, (from, to), &mut lost);
             }
             for (first, end) in lost {
                 self.lose(at, first, end);
@@ -325,40 +324,6 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Collects the blocks of a range that a subtree of a map has from an ancestor that has lost them.
-    fn inherited_losses(
-        &mut self,
-        at: usize,
-        pointer: Pointer,
-        (level, index): (u8, u64),
-        range: (u64, u64),
-        lost: &mut Vec<(u64, u64)>,
-    ) {
-        let (first, end) = self.span(level, index);
-        let (from, to) = (first.max(range.0), end.min(range.1));
-        if pointer.is_none() || pointer.is_lost() || from >= to {
-            return;
-        }
-        if let Some(epoch) = pointer.inherited_from() {
-            return self.losses_of_ancestor(at, epoch, (from, to), lost);
-        }
-        let Some(page) = self.map_page(pointer, level) else { return };
-        if level > 0 {
-            let fanout = self.geometry().fanout();
-            for child in 0..fanout {
-                let below = (level - 1, index.saturating_mul(fanout) + child);
-                self.inherited_losses(at, Pointer::read(&page, child as usize * 16), below, range, lost);
-            }
-            return;
-        }
-        for lba in from..to {
-            let entry = Entry(u64_at(&page, (lba - first) as usize * 8));
-            if let Some(epoch) = entry.inherited_from() {
-                self.losses_of_ancestor(at, epoch, (lba, lba + 1), lost);
-            }
-        }
-    }
-
     /// Collects the blocks of a range that the ancestor has lost which FROM an epoch names.
     fn losses_of_ancestor(&self, at: usize, epoch: u64, (from, to): (u64, u64), lost: &mut Vec<(u64, u64)>) {
         let Some((ancestor, _)) = self.ancestor(at, epoch) else { return };
@@ -367,16 +332,4 @@ impl Planner<'_, '_> {
         let here = losses[first..].iter().take_while(|&&(its_first, _)| its_first < to);
         lost.extend(here.map(|&(its_first, end)| (its_first.max(from), end.min(to))));
     }
-}
-
-/// Sorts ranges and unites those that touch.
-fn unite(ranges: &mut Vec<(u64, u64)>) {
-    ranges.sort_unstable();
-    ranges.dedup_by(|next, last| {
-        let touches = next.0 <= last.1;
-        if touches {
-            last.1 = last.1.max(next.1);
-        }
-        touches
-    });
 }

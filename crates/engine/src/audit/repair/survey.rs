@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 
 use super::{KNOWN, Planner, Suspect};
 use crate::api::{Digest, VolumeId};
+use crate::audit::inherited::span;
 use crate::block_map::discards::DISCARD_BYTES;
 use crate::block_map::map_buffer;
 use crate::format::bytes::u64_at;
 use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, TreeId};
-use crate::format::volume::{self, Family, MAX_BLOCKS, NAME_BYTES, Volume};
+use crate::format::volume::{self, Family, NAME_BYTES, Volume};
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::tables::table_name;
 
@@ -313,10 +314,7 @@ impl Planner<'_, '_> {
 
     /// Returns the blocks that a subtree covers: the first, and one past the last.
     pub(super) fn span(&self, level: u8, index: u64) -> (u64, u64) {
-        let geometry = self.geometry();
-        let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
-        let first = index.saturating_mul(span).min(MAX_BLOCKS);
-        (first, first.saturating_add(span).min(MAX_BLOCKS))
+        span(&self.geometry(), level, index)
     }
 
     /// Returns the points of the delta in a range of blocks.
