@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::{Goal, Policy, VolumePropertyChange};
 use crate::counters::VolumeWrites;
-use crate::format::superblock::Pointer;
+use crate::format::volume::Family;
 use alloc::format;
 use proptest::prelude::*;
 
