@@ -223,6 +223,14 @@ pub enum Command<'a> {
         /// New name, as for a new volume; of a snapshot the part behind `@`.
         name: &'a str,
     },
+    /// Give a volume the content and the size of one of its snapshots. Its present content is gone; its other snapshots stay. Writes of the volume are refused
+    /// from the command on until it is answered, which is when that is durable. After a crash the volume has all of its former content, or the snapshot's.
+    RollBack {
+        /// Volume to roll back.
+        volume: VolumeId,
+        /// Snapshot of this volume.
+        snapshot: VolumeId,
+    },
     /// Change the size of a volume. Content beyond the new end is gone. Answered when it is durable.
     ResizeVolume {
         /// Volume to resize.
@@ -412,11 +420,15 @@ pub enum ControlError {
     IsSnapshot,
     /// It is a volume, and only snapshots are cloned.
     NotSnapshot,
+    /// It is no snapshot of this volume.
+    NotItsSnapshot,
+    /// A volume is being rolled back to the snapshot.
+    RollbackPending,
     /// The volume has snapshots: they are to be deleted first.
     HasSnapshots,
     /// The snapshot is held: it is to be released first.
     Held,
-    /// The volume's property says that it is not deleted.
+    /// The volume's property says that it is neither deleted nor rolled back.
     Protected,
     /// The volume has as many snapshots as it can have.
     TooManySnapshots,

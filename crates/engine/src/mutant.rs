@@ -108,6 +108,12 @@ pub enum Mutant {
     MovedAtSnapshot,
     /// A clear that creates leaves in a map with a parent takes the pages that are kept for overwrites.
     ClearTakesReserve,
+    /// The map of a volume that is rolled back is not put on the discard list.
+    KeptRoot,
+    /// Writes of a volume are admitted while it is rolled back.
+    WrittenAtRollback,
+    /// A rollback clears the volume by a record before its checkpoint makes it a clone.
+    RollbackByRecord,
 
     // ---- slots and references ----
     /// A slot is reused one sync too early: when the loss of its last reference is durable, but not yet published.

@@ -24,6 +24,9 @@ impl Engine {
             Command::CloneSnapshot { snapshot, name } => self.pool.clone_snapshot(snapshot, name).map(checkpoint),
             Command::HoldSnapshot { snapshot, held } => self.pool.hold_snapshot(snapshot, held).map(checkpoint),
             Command::RenameVolume { volume, name } => self.pool.rename_volume(volume, name).map(checkpoint),
+            Command::RollBack { volume, snapshot } => {
+                self.pool.roll_back(volume, snapshot).map(|group| CommandWait::Snapshots { group })
+            }
             Command::DeleteVolume { volume } => self.delete_volume(volume),
             Command::ResizeVolume { volume, size } => self.pool.resizing(volume, size).map(CommandWait::Change),
             Command::Grow { capacity, metadata } => Ok(CommandWait::Grow { capacity, metadata }),

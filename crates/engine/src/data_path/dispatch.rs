@@ -72,7 +72,7 @@ impl Engine {
         self.is_refused_for_space(kind).then_some(Error::NoSpace)
     }
 
-    /// Returns the error of a request that can no longer be done: volumes go, shrink and become read-only while requests wait.
+    /// Returns the error of a request that can no longer be done: volumes go, shrink, become read-only and are rolled back while requests wait.
     fn misplaced(&self, id: RequestId) -> Option<Error> {
         let request = self.requests.get(id);
         let Some(at) = self.pool.volume_index(request.volume()) else { return Some(Error::Invalid) };
@@ -92,8 +92,12 @@ impl Engine {
             return Some(Error::Invalid);
         }
         let writes = matches!(request.kind(), Kind::Write | Kind::Clear);
-        (writes && (self.pool.state.reads_only() || self.pool.durable.volumes()[at].is_read_only()))
-            .then_some(Error::ReadOnly)
+        let is_refused = || {
+            self.pool.state.reads_only()
+                || self.pool.durable.volumes()[at].is_read_only()
+                || self.pool.checkpoint.rolls_back(request.volume()) && !self.pool.mutant(Mutant::WrittenAtRollback)
+        };
+        (writes && is_refused()).then_some(Error::ReadOnly)
     }
 
     /// Executes a request from its first stage, and then the writes into which it was taken apart.

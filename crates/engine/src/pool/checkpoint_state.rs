@@ -55,7 +55,7 @@ pub(crate) struct CheckpointState {
     in_progress: Option<CheckpointProgress>,
     /// Time at which the last checkpoint ended.
     last_ended: Nanos,
-    /// Snapshots that checkpoints are to make.
+    /// Snapshots and rollbacks that checkpoints are to make.
     pub(super) snapshots: SnapshotGroups,
 }
 
@@ -72,11 +72,28 @@ impl CheckpointState {
         self.done
     }
 
-    /// Returns true if a snapshot of a volume was asked for and is not durable yet, or if the map is that snapshot. The blocks and leaves of the volume stay
-    /// with the snapshot, so changes of them give nothing back; and no record may name the snapshot.
+    /// Returns true if a snapshot or a rollback of a volume was asked for and is not durable yet, or if the map is that snapshot. The blocks and leaves of the
+    /// volume stay with the snapshot, so changes of them give nothing back; and no record may name the snapshot, or the volume behind the cut of its rollback.
     #[inline]
     pub(crate) fn has_snapshot_pending(&self, map: VolumeId) -> bool {
         !self.snapshots.is_empty() && self.snapshots.has(map, self.done)
+    }
+
+    /// Returns true if a rollback of a volume was asked for and is not durable yet: nothing changes the volume.
+    #[inline]
+    pub(crate) fn rolls_back(&self, volume: VolumeId) -> bool {
+        !self.snapshots.is_empty() && self.snapshots.rolls_back(volume, self.done)
+    }
+
+    /// Returns true if a rollback to a snapshot was asked for and is not durable yet: the snapshot stays.
+    pub(crate) fn rolls_back_to(&self, snapshot: VolumeId) -> bool {
+        self.snapshots.rollbacks(self.done).any(|mark| mark.snapshot == snapshot)
+    }
+
+    /// Returns the number of maps that rollbacks cut off which are not durable yet.
+    #[inline]
+    pub(crate) fn rollback_count(&self) -> u64 {
+        if self.snapshots.is_empty() { 0 } else { self.snapshots.rollback_count(self.done) }
     }
 
     /// Returns the time at which the last checkpoint ended.

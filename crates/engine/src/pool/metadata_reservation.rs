@@ -212,9 +212,10 @@ impl Pool {
         let geometry = self.metadata.geometry();
         // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
         let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
-        // A hand-over ends when as many subtrees are to be walked as a page has.
-        let handed = if self.durable.volumes.lineage().has_maps() { geometry.fanout() } else { 0 };
-        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + handed + 1;
+        // A hand-over ends when as many subtrees are to be walked as a page has. A rollback adds one.
+        let has_families = self.durable.volumes.lineage().has_maps();
+        let listed = if has_families { geometry.fanout() + self.checkpoint.rollback_count() } else { 0 };
+        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + listed + 1;
         let discard_leaves =
             discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discards.leaves());
         let (changed, leaves) = self.durable.volumes.leaves_to_write(touched);
@@ -573,7 +574,7 @@ impl Pool {
     }
 
     /// Returns the most subtrees that merging both deltas can cut off. Clears that meet in a leaf may together cover all of it.
-    fn cuts_to_merge(&self) -> u64 {
+    pub(in crate::pool) fn cuts_to_merge(&self) -> u64 {
         let coalesced = (self.durable.delta.releases() + self.durable.frozen.releases())
             / self.metadata.geometry().map_leaf_entries();
         self.durable.delta.cuts() + self.durable.frozen.cuts() + coalesced

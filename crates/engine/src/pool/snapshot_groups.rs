@@ -1,5 +1,5 @@
-//! Groups of snapshots that commands have asked for: their progress from the command to the superblock, and the part of them that a checkpoint makes. The
-//! protocol stands in `volumes/snapshots.rs`.
+//! Groups of snapshots that commands have asked for, and rollbacks: their progress from the command to the superblock, and the part of them that a checkpoint
+//! makes. The protocols stand in `volumes/snapshots.rs` and `volumes/rollback.rs`.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,20 @@ use crate::api::{ControlError, VolumeId};
 /// Number of checkpoints that flush the map buffer for a group before it is refused.
 const ROUNDS: u32 = 4;
 
-/// Volume and its snapshot that a checkpoint makes.
+/// Volume, and its snapshot that a checkpoint makes or that it rolls the volume back to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Mark {
     pub volume: VolumeId,
     pub snapshot: VolumeId,
+}
+
+/// Change that a checkpoint makes of the volumes of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GroupChange {
+    /// Each volume gets a snapshot.
+    Snapshots,
+    /// The volume becomes its snapshot again.
+    Rollback,
 }
 
 /// Progress of a group of snapshots.
@@ -31,26 +40,48 @@ enum GroupState {
 
 struct SnapshotGroup {
     id: u64,
+    change: GroupChange,
     marks: Vec<Mark>,
     state: GroupState,
 }
 
-/// Groups of snapshots that are not durable yet, or whose commands are not answered.
+impl SnapshotGroup {
+    /// Refuses the group. Adds the snapshots that it was to make to `refused`.
+    fn refuse(&mut self, error: ControlError, refused: &mut Vec<Mark>) {
+        self.state = GroupState::Refused(error);
+        let marks = core::mem::take(&mut self.marks);
+        if self.change == GroupChange::Snapshots {
+            refused.extend(marks);
+        }
+    }
+
+    /// Returns true if the group waits, or is not durable after `done` checkpoints.
+    fn is_open(&self, done: u64) -> bool {
+        match self.state {
+            GroupState::Waits { .. } => true,
+            GroupState::Cut { since } => done < since,
+            GroupState::Refused(_) => false,
+        }
+    }
+}
+
+/// Groups of snapshots and rollbacks that are not durable yet, or whose commands are not answered.
 #[derive(Default)]
 pub(crate) struct SnapshotGroups {
     groups: Vec<SnapshotGroup>,
     next: u64,
 }
 
-/// Snapshots that a checkpoint makes, and the volumes for which it flushes the map buffer; both in the order of volumes.
+/// Snapshots and rollbacks that a checkpoint makes, and the volumes for which it flushes the map buffer; all in the order of volumes.
 #[derive(Default)]
 pub(crate) struct SnapshotPlan {
     marks: Vec<Mark>,
+    rollbacks: Vec<Mark>,
     flushed: Vec<VolumeId>,
 }
 
 impl SnapshotPlan {
-    /// Returns true if the map buffer is flushed for no snapshot.
+    /// Returns true if the map buffer is flushed for no snapshot and no rollback.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.flushed.is_empty()
@@ -65,6 +96,11 @@ impl SnapshotPlan {
     pub(crate) fn marks(&self) -> &[Mark] {
         &self.marks
     }
+
+    /// Returns the rollbacks that the checkpoint makes.
+    pub(crate) fn rollbacks(&self) -> &[Mark] {
+        &self.rollbacks
+    }
 }
 
 impl SnapshotGroups {
@@ -73,11 +109,11 @@ impl SnapshotGroups {
     }
 
     /// Adds a group. Returns its number.
-    pub(crate) fn add(&mut self, mut marks: Vec<Mark>) -> u64 {
+    pub(crate) fn add(&mut self, change: GroupChange, mut marks: Vec<Mark>) -> u64 {
         marks.sort();
         let id = self.next;
         self.next += 1;
-        self.groups.push(SnapshotGroup { id, marks, state: GroupState::Waits { rounds: 0 } });
+        self.groups.push(SnapshotGroup { id, change, marks, state: GroupState::Waits { rounds: 0 } });
         id
     }
 
@@ -93,15 +129,31 @@ impl SnapshotGroups {
         Some(result)
     }
 
-    /// Returns true if a map is part of a group that is not durable yet: a volume, or its snapshot.
+    /// Returns true if a group that is not durable yet changes a map: that of a volume, or of a snapshot that it makes.
     pub(crate) fn has(&self, map: VolumeId, done: u64) -> bool {
-        let is_open = |group: &&SnapshotGroup| match group.state {
-            GroupState::Waits { .. } => true,
-            GroupState::Cut { since } => done < since,
-            GroupState::Refused(_) => false,
+        let changes = |group: &SnapshotGroup, mark: &Mark| {
+            mark.volume == map || mark.snapshot == map && group.change == GroupChange::Snapshots
         };
-        let is_part = |mark: &Mark| mark.volume == map || mark.snapshot == map;
-        self.groups.iter().filter(is_open).any(|group| group.marks.iter().any(is_part))
+        let is_part = |group: &SnapshotGroup| group.marks.iter().any(|mark| changes(group, mark));
+        self.groups.iter().any(|group| group.is_open(done) && is_part(group))
+    }
+
+    /// Returns the rollbacks that are not durable yet.
+    pub(crate) fn rollbacks(&self, done: u64) -> impl Iterator<Item = &Mark> {
+        let rolls_back = move |group: &&SnapshotGroup| group.change == GroupChange::Rollback && group.is_open(done);
+        self.groups.iter().filter(rolls_back).flat_map(|group| &group.marks)
+    }
+
+    /// Returns true if a volume is rolled back by a group that is not durable yet. Out of line, as each write asks.
+    #[cold]
+    pub(crate) fn rolls_back(&self, volume: VolumeId, done: u64) -> bool {
+        self.rollbacks(done).any(|mark| mark.volume == volume)
+    }
+
+    /// Returns the number of rollbacks that are not durable yet. Out of line, as each write asks.
+    #[cold]
+    pub(crate) fn rollback_count(&self, done: u64) -> u64 {
+        self.rollbacks(done).count() as u64
     }
 
     /// Returns the volumes of the groups that wait.
@@ -111,13 +163,14 @@ impl SnapshotGroups {
     }
 
     /// Chooses the groups that checkpoint `since` makes: those whose buffered mappings it can flush, `left` at most, in their order. If the first one has more,
-    /// it flushes a part of these. `buffered` counts the mappings of a volume; `None`: the volume is gone. Returns the plan, the snapshots of groups that it
-    /// refuses, and true if any group still waits.
+    /// it flushes a part of these. `buffered` counts the mappings of a volume; `None`: the volume is gone. At most `cuts` rollbacks are made: each cuts a map off.
+    /// Returns the plan, the snapshots of groups that it refuses, and true if any group still waits.
     /// `splits` leaves all but the first snapshot of a group to the next checkpoint: only a mutant does so.
     pub(crate) fn begin(
         &mut self,
         since: u64,
         mut left: usize,
+        mut cuts: u64,
         splits: bool,
         buffered: impl Fn(VolumeId) -> Option<usize>,
     ) -> (SnapshotPlan, Vec<Mark>, bool) {
@@ -126,19 +179,18 @@ impl SnapshotGroups {
         for group in &mut self.groups {
             let GroupState::Waits { rounds } = group.state else { continue };
             let Some(buffered) = group.marks.iter().map(|mark| buffered(mark.volume)).sum::<Option<usize>>() else {
-                refused.append(&mut group.marks);
-                group.state = GroupState::Refused(ControlError::NoVolume);
+                group.refuse(ControlError::NoVolume, &mut refused);
                 continue;
             };
             // The second snapshot of a volume needs a cut of its own. Groups are made in their order.
             let meets = group.marks.iter().any(|mark| plan.flushed.contains(&mark.volume));
-            if meets || buffered > left && !plan.is_empty() {
+            let cuts_off = u64::from(group.change == GroupChange::Rollback);
+            if meets || buffered > left && !plan.is_empty() || cuts_off > cuts {
                 waits = true;
                 break;
             }
             if buffered > left && rounds == ROUNDS {
-                refused.append(&mut group.marks);
-                group.state = GroupState::Refused(ControlError::NoSpace);
+                group.refuse(ControlError::NoSpace, &mut refused);
                 continue;
             }
             plan.flushed.extend(group.marks.iter().map(|mark| mark.volume));
@@ -148,28 +200,33 @@ impl SnapshotGroups {
                 break;
             }
             left -= buffered;
+            cuts -= cuts_off;
             if splits && group.marks.len() > 1 {
                 let marks = Vec::from([group.marks.remove(0)]);
                 plan.marks.extend(&marks);
-                cut_off.push(SnapshotGroup { id: u64::MAX, marks, state: GroupState::Cut { since } });
+                let state = GroupState::Cut { since };
+                cut_off.push(SnapshotGroup { id: u64::MAX, change: group.change, marks, state });
                 waits = true;
                 continue;
             }
             group.state = GroupState::Cut { since };
-            plan.marks.extend(&group.marks);
+            match group.change {
+                GroupChange::Snapshots => plan.marks.extend(&group.marks),
+                GroupChange::Rollback => plan.rollbacks.extend(&group.marks),
+            }
         }
         self.groups.append(&mut cut_off);
         plan.marks.sort();
+        plan.rollbacks.sort();
         plan.flushed.sort();
         (plan, refused, waits)
     }
 
-    /// Refuses the groups that checkpoint `since` was to make: their leaves find no space. Returns their snapshots.
+    /// Refuses the groups that checkpoint `since` was to make: their leaves find no space. Returns the snapshots that it was to make.
     pub(crate) fn refuse(&mut self, since: u64) -> Vec<Mark> {
         let mut refused = Vec::new();
         for group in self.groups.iter_mut().filter(|group| group.state == GroupState::Cut { since }) {
-            refused.append(&mut group.marks);
-            group.state = GroupState::Refused(ControlError::NoSpace);
+            group.refuse(ControlError::NoSpace, &mut refused);
         }
         refused
     }

@@ -314,6 +314,7 @@ impl Decoder {
                 self.text = reader.text()?;
                 Command::CloneSnapshot { snapshot: reader.volume()?, name: "" }
             }
+            15 => Command::RollBack { volume: reader.volume()?, snapshot: reader.volume()? },
             16 => Command::HoldSnapshot { snapshot: reader.volume()?, held: reader.flag()? },
             17 => {
                 self.text = reader.text()?;

@@ -151,12 +151,13 @@ fn call(lists: &Lists, which: u8, [a, b, c, now]: [u64; 4], flag: bool) -> Call<
         33 => control(Command::CloneSnapshot { snapshot: volume, name: &lists.text }),
         34 => control(Command::HoldSnapshot { snapshot: volume, held: flag }),
         35 => control(Command::RenameVolume { volume, name: &lists.text }),
+        36 => control(Command::RollBack { volume, snapshot: VolumeId(b as u16) }),
         _ => unreachable!("there are no more"),
     };
     Call::Handle { now, event }
 }
 
-const CALLS: u8 = 36;
+const CALLS: u8 = 37;
 
 proptest! {
     #[test]

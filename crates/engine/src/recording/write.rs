@@ -231,6 +231,7 @@ fn control(out: &mut Vec<u8>, command: Command<'_>) {
             text(out, name);
             number(out, volume.0.into());
         }
+        Command::RollBack { volume, snapshot } => fields(out, &[15, volume.0.into(), snapshot.0.into()]),
         Command::DeleteVolume { volume } => fields(out, &[2, u64::from(volume.0)]),
         Command::ResizeVolume { volume, size } => fields(out, &[3, u64::from(volume.0), size]),
         Command::SetVolume { volume, change } => {

@@ -14,7 +14,7 @@ pub(crate) struct PendingCommand {
 pub(crate) enum CommandWait {
     /// This number of checkpoints is done.
     Checkpoint { checkpoints: u64 },
-    /// This group of snapshots is durable, or refused.
+    /// This group of snapshots, or this rollback, is durable, or refused.
     Snapshots { group: u64 },
     /// The pool has grown to this size.
     Grow { capacity: u64, metadata: u64 },

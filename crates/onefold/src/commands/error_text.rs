@@ -57,6 +57,8 @@ pub fn explain_control(error: ControlError) -> &'static str {
         ControlError::NotSnapshot => {
             "it is a volume, not a snapshot: 'onefold snapshot create' makes one of it, and 'onefold snapshot list' shows them"
         }
+        ControlError::NotItsSnapshot => "it is no snapshot of this volume: 'onefold snapshot list' shows the volume's",
+        ControlError::RollbackPending => "a volume is being rolled back to it: try again in a moment",
         ControlError::HasSnapshots => {
             "it has snapshots, which are deleted first: 'onefold snapshot list' shows them, 'onefold volume delete --snapshots' deletes them, too"
         }

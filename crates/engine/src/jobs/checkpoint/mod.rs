@@ -139,7 +139,7 @@ pub(crate) struct Checkpoint {
     /// Position in the map buffer from which on mappings of that clear are dropped.
     cleared_place: Option<usize>,
     plan: Plan,
-    /// Snapshots that it makes, and the index of the next one.
+    /// Snapshots and rollbacks that it makes, and the index of the next snapshot.
     snapshots: SnapshotPlan,
     snapshot_at: usize,
     /// Leaves of maps that are written.
@@ -432,6 +432,7 @@ impl Jobs {
             CheckpointStage::SortPoints => checkpoint.unsorted.push(0..checkpoint.points.len()),
             CheckpointStage::SortSlots => checkpoint.unsorted.push(0..checkpoint.fresh.len()),
             CheckpointStage::Sort => {
+                pool.discard_rolled_back();
                 let changes = checkpoint.shared.changes.len();
                 checkpoint.unsorted.push(0..changes);
                 pool.durable.note_changed_references(changes as u64);
@@ -634,6 +635,7 @@ impl Jobs {
         }
         pool.note_taken(&checkpoint.shared);
         pool.durable.end_merge(pool.limits.delta_entries as usize);
+        pool.durable.volumes_mut().end_rollbacks();
         pool.note_merged();
         pool.review_space();
         pool.checkpoint.note_done(pool.state.now());

@@ -13,12 +13,14 @@
 //! hidden     second copies and replicas, as volumes that users do not see
 //! snapshots  snapshots of volumes, and their clones
 //! names      other names, and snapshots that are held
+//! rollback   volumes that become one of their snapshots again
 //! ```
 
 pub(crate) mod hand_over;
 pub mod held;
 pub(crate) mod hidden;
 pub(crate) mod names;
+pub(crate) mod rollback;
 pub(crate) mod snapshots;
 pub(crate) mod table;
 
@@ -282,6 +284,10 @@ impl Pool {
         if matches!(change, VolumeChange::Delete { .. }) {
             // Its snapshots may have been made while the deletion waited for space.
             self.check_deletion(volume)?;
+        }
+        if self.checkpoint.rolls_back(volume) {
+            // Nothing changes it until that is durable. The checkpoint has been asked for.
+            return Ok(None);
         }
         let cleared = match change {
             VolumeChange::Delete { volume } => self.cleared(Key::new(volume, 0), end_of(volume)),

@@ -25,7 +25,7 @@ use crate::format::superblock::Root;
 use crate::format::volume::{Family, Snapshot, Volume, is_name, is_snapshot_name};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
-use crate::pool::snapshot_groups::{Mark, SnapshotPlan};
+use crate::pool::snapshot_groups::{GroupChange, Mark, SnapshotPlan};
 use crate::pool::volumes::{VolumeChange, end_of};
 use crate::properties::SnapshotSchedule;
 
@@ -97,16 +97,16 @@ impl Pool {
         }
         self.review_space();
         self.request_checkpoint();
-        Ok(self.checkpoint.snapshots.add(marks))
+        Ok(self.checkpoint.snapshots.add(GroupChange::Snapshots, marks))
     }
 
-    /// Returns the result of a group of snapshots, once: durable, or refused. `None` while it waits.
+    /// Returns the result of a group of snapshots or of a rollback, once: durable, or refused. `None` while it waits.
     pub(crate) fn take_snapshots_result(&mut self, id: u64) -> Option<Result<(), ControlError>> {
         let done = self.checkpoint.done();
         self.checkpoint.snapshots.take_result(id, done)
     }
 
-    /// Chooses the snapshots that the beginning checkpoint makes, and refuses those that cannot be made.
+    /// Chooses the snapshots and rollbacks that the beginning checkpoint makes, and refuses those that cannot be made.
     pub(crate) fn begin_snapshots(&mut self) -> SnapshotPlan {
         if self.checkpoint.snapshots.is_empty() {
             return SnapshotPlan::default();
@@ -119,22 +119,29 @@ impl Pool {
         let buffered: BTreeMap<VolumeId, Option<usize>> =
             self.checkpoint.snapshots.waiting().map(|volume| (volume, buffered(volume))).collect();
         let (most, splits) = (self.limits.flushed(), self.mutant(Mutant::GroupInTwoCuts));
-        let (plan, refused, waits) =
-            self.checkpoint.snapshots.begin(since, most, splits, |volume| buffered.get(&volume).copied().flatten());
+        // Each rollback adds a subtree to the discard list, at least one where the list is empty.
+        let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
+        let cuts = u64::from(self.limits.discards).saturating_sub(cut_off).max(u64::from(cut_off == 0));
+        let buffered = |volume| buffered.get(&volume).copied().flatten();
+        let (plan, refused, waits) = self.checkpoint.snapshots.begin(since, most, cuts, splits, buffered);
         self.withdraw(&refused);
         for mark in plan.marks() {
             let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
             self.durable.volumes.schedule(at, mark.volume, since);
         }
+        for mark in plan.rollbacks() {
+            self.durable.volumes.schedule_rollback(mark.volume, mark.snapshot);
+        }
         self.request_checkpoint_if(waits);
         plan
     }
 
-    /// Refuses the snapshots of the beginning checkpoint: their leaves find no space.
+    /// Refuses the snapshots and rollbacks of the beginning checkpoint: their leaves find no space.
     pub(crate) fn refuse_snapshots(&mut self) {
         let since = self.checkpoint.done() + 1;
         let refused = self.checkpoint.snapshots.refuse(since);
         self.withdraw(&refused);
+        self.durable.volumes.withdraw_rollbacks();
         self.wake();
     }
 
@@ -196,6 +203,9 @@ impl Pool {
         }
         self.shown_volume(snapshot)?;
         self.check_deletion(snapshot)?;
+        if self.checkpoint.rolls_back_to(snapshot) {
+            return Err(ControlError::RollbackPending);
+        }
         let at = self.volume_index(snapshot).ok_or(ControlError::NoVolume)?;
         self.durable.volumes.take_name(at);
         Ok(self.after_next_checkpoint())

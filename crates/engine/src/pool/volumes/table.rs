@@ -54,6 +54,8 @@ pub(crate) struct VolumeTable {
     /// Volumes whose entries the checkpoint in progress writes, and those whose entries the next one does. Removed ones are among them.
     dirty: BTreeSet<VolumeId>,
     dirty_next: BTreeSet<VolumeId>,
+    /// Volumes that the checkpoint in progress rolls back, each with its snapshot.
+    rolled_back: BTreeMap<VolumeId, VolumeId>,
     shape: MapShape,
     /// Numbers of the volumes that are not deleted, by name, and of their snapshots, by volume and name.
     names: BTreeMap<String, VolumeId>,
@@ -733,10 +735,18 @@ impl VolumeTable {
         let per_leaf = self.form.per_leaf(self.block);
         let mut write = |at: u64, volume: &Volume, root: &Root| {
             let out = &mut bytes[at as usize * entry..][..entry];
-            match self.former_names.get(&volume.id).filter(|_| !volume.is_unnamed()) {
-                None => volume::encode(volume, *root, out),
-                Some(former) => volume::encode(&Volume { name: former.clone(), ..volume.clone() }, *root, out),
+            let former = self.former_names.get(&volume.id).filter(|_| !volume.is_unnamed());
+            let rolled_back = self.rolled_back.get(&volume.id);
+            if former.is_none() && rolled_back.is_none() {
+                return volume::encode(volume, *root, out);
             }
+            let (mut volume, mut root) = (volume.clone(), *root);
+            volume.name = former.unwrap_or(&volume.name).clone();
+            if let Some(&snapshot) = rolled_back {
+                (volume.merged_size, root) = self.as_rolled_back(snapshot);
+                volume.family.parent = Some(snapshot);
+            }
+            volume::encode(&volume, root, out);
         };
         match self.form {
             TableForm::Packed => {
@@ -754,6 +764,13 @@ impl VolumeTable {
                 }
             }
         }
+    }
+
+    /// Returns the size and the root that a rollback to a snapshot gives a volume.
+    fn as_rolled_back(&self, snapshot: VolumeId) -> (u64, Root) {
+        let at = self.find(snapshot).expect("nothing deletes it meanwhile");
+        let born = self.volumes[at].family.snapshot.map_or(0, |snapshot| snapshot.born);
+        (self.volumes[at].size, inherited_root(self.maps[at], born))
     }
 
     /// Notes that checkpoint `done + 1` has written its leaves.

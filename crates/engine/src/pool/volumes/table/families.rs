@@ -1,9 +1,10 @@
-//! Changes of the table of volumes by families: snapshots, clones, names and hand-overs.
+//! Changes of the table of volumes by families: snapshots, rollbacks, clones, names and hand-overs.
 //!
 //! Each keeps the families in memory (`lineage`), the entries (`Family`), the roots and the counts in step. When each is made, and what must hold for it, stands in
-//! `snapshots.rs`, `names.rs` and `hand_over.rs`.
+//! `snapshots.rs`, `rollback.rs`, `names.rs` and `hand_over.rs`.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::api::VolumeId;
 use crate::block_map::lineage::{Lineage, LineageError, Member};
@@ -60,6 +61,37 @@ impl VolumeTable {
         self.note_exchanged(volume);
         self.lineage.snapshot(self.volumes[volume].id, id, born);
         self.dirty.insert(id);
+    }
+
+    /// Notes that the checkpoint that is about to begin rolls a volume back to a snapshot.
+    pub(crate) fn schedule_rollback(&mut self, volume: VolumeId, snapshot: VolumeId) {
+        self.rolled_back.insert(volume, snapshot);
+        self.dirty_next.insert(volume);
+    }
+
+    /// Notes that the checkpoint in progress rolls no volume back.
+    pub(crate) fn withdraw_rollbacks(&mut self) {
+        self.rolled_back.clear();
+    }
+
+    /// Returns the indexes of the volumes that the checkpoint in progress rolls back.
+    pub(crate) fn rolled_back(&self) -> Vec<usize> {
+        self.rolled_back.keys().map(|&id| self.find(id).expect("nothing deletes it meanwhile")).collect()
+    }
+
+    /// Makes the volumes of the ended checkpoint clones of the snapshots to which it has rolled them back.
+    pub(crate) fn end_rollbacks(&mut self) {
+        for (id, snapshot) in core::mem::take(&mut self.rolled_back) {
+            let at = self.find(id).expect("nothing deletes it meanwhile");
+            let (size, root) = self.as_rolled_back(snapshot);
+            self.count(at, -1);
+            let volume = &mut self.volumes[at];
+            (volume.size, volume.merged_size, volume.family.parent) = (size, size, Some(snapshot));
+            self.maps[at] = root;
+            self.count(at, 1);
+            self.note_exchanged(at);
+            self.lineage.put(id, Some(snapshot), 0);
+        }
     }
 
     /// Enters a clone of a snapshot: a volume whose number and name are free. Returns its index.
