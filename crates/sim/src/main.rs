@@ -184,7 +184,8 @@ enum Command {
         #[arg(long)]
         threads: Option<usize>,
         /// Only this sequence: n new block, s the same again, d duplicate, o overwrite two, z zeroes, p partial, t trim, f flush, u FUA,
-        /// c checkpoint, k crash, r reopen, l policy select, v policy native, i content like a record of the journal, m move of all blocks.
+        /// c checkpoint, k crash, r reopen, l policy select, v policy native, i content like a record of the journal, m move of all blocks,
+        /// S snapshot, C clone of the newest one, D deletion of the oldest one, B rollback to the newest one.
         #[arg(long, value_parser = parse_sequence)]
         sequence: Option<Sequence>,
         /// The operations of the sequence all at once.

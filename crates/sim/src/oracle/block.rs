@@ -122,6 +122,16 @@ impl Block {
         self.memories.iter().any(|memory| memory.content != crate::content::ZERO)
     }
 
+    /// Returns the values of a change in flight.
+    pub fn values_of(&self, token: u64) -> Option<Cells> {
+        self.changes.iter().find(|change| change.token == token).map(|change| change.values)
+    }
+
+    /// Returns true if no change came since the pool was opened.
+    pub fn is_untouched(&self) -> bool {
+        self.is_untouched
+    }
+
     /// Returns the number of changes in flight.
     pub fn changes_in_flight(&self) -> usize {
         self.changes.len()

@@ -30,17 +30,17 @@ use crate::{Checked, violated};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SnapshotOf {
     /// Serial of its volume.
-    volume: u64,
+    pub(super) volume: u64,
     /// Moment of the command.
     begun: Moment,
 }
 
 /// A volume of a group at one of the possible moments.
 #[derive(Clone, Debug)]
-struct Copy {
+pub(super) struct Copy {
     /// Size, and that of a resize in flight.
-    sizes: (u64, Option<u64>),
-    blocks: Blocks,
+    pub(super) sizes: (u64, Option<u64>),
+    pub(super) blocks: Blocks,
 }
 
 impl Copy {
@@ -59,7 +59,7 @@ impl Copy {
     }
 }
 
-/// Snapshots of one command.
+/// Snapshots of one command, or a volume that a crash has left rolled back or not.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     /// Serials of each snapshot and its volume.
@@ -72,8 +72,50 @@ pub(super) struct Group {
     is_made: bool,
 }
 
+/// Rollback in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rollback {
+    /// Serial of the snapshot.
+    pub(super) snapshot: u64,
+    /// Blocks of the snapshot.
+    pub(super) size: u64,
+    /// Moment of the command.
+    pub(super) begun: Moment,
+}
+
+/// Blocks that a volume had before its last rollback.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    /// Moment of the answer.
+    pub(super) until: Moment,
+    pub(super) blocks: Blocks,
+}
+
+/// Rollback that was in flight at a crash.
+#[derive(Clone, Debug)]
+pub(super) struct Undecided {
+    /// Serial of the volume.
+    pub(super) volume: u64,
+    pub(super) rollback: Rollback,
+    /// Blocks of the volume if it was rolled back.
+    pub(super) after: Blocks,
+}
+
+impl Group {
+    /// Makes the group of a volume that has one of two contents, as its rollback was in flight at a crash.
+    pub(super) fn of_rollback(volume: u64, copies: [Copy; 2]) -> Group {
+        let moments = copies.map(|copy| Rc::new(vec![copy])).to_vec();
+        Group { members: vec![(volume, volume)], moments, is_closed: true, is_made: true }
+    }
+
+    /// Returns true if the group is that of a volume that was rolled back or not.
+    pub(super) fn is_rollback_of(&self, volume: u64) -> bool {
+        self.members == [(volume, volume)]
+    }
+}
+
 impl Model {
-    fn at(&self, serial: u64) -> Option<usize> {
+    pub(super) fn at(&self, serial: u64) -> Option<usize> {
         self.volumes.iter().position(|volume| volume.serial == serial)
     }
 
@@ -294,7 +336,10 @@ impl Model {
         let mut groups = std::mem::take(&mut self.groups);
         let of = |group: &Group| group.members.iter().position(|&(snapshot, _)| snapshot == serial);
         let mut is_explained = true;
-        if let Some((at, number)) = groups.iter().enumerate().find_map(|(at, group)| Some((at, of(group)?))) {
+        let is_untouched = self.volumes[volume].blocks.get(part.block).is_some_and(|block| block.is_untouched());
+        if !is_untouched {
+            // It was changed since the crash that left one of several contents.
+        } else if let Some((at, number)) = groups.iter().enumerate().find_map(|(at, group)| Some((at, of(group)?))) {
             let group = &mut groups[at];
             let fits = |content: &Cells| overlay(content, values, part.mask()) == *content;
             group.moments.retain(|moment| moment[number].possible(part.block).iter().any(fits));
@@ -317,7 +362,7 @@ impl Model {
             let Some(at) = self.at(snapshot) else { continue };
             let blocks: Vec<(u64, Rc<Block>)> =
                 self.volumes[at].blocks.iter().map(|(number, block)| (number, block.clone())).collect();
-            for (number, block) in blocks.into_iter().filter(|(_, block)| !block.is_simple()) {
+            for (number, block) in blocks.into_iter().filter(|(_, block)| !block.is_simple() && block.is_untouched()) {
                 let mut left = block.possible();
                 let possible = copy.possible(number);
                 left.retain(|content| possible.contains(content));
@@ -397,7 +442,7 @@ impl Model {
 }
 
 /// Returns the blocks of a snapshot that is one of these copies.
-fn united(copies: &[&Copy], size: u64) -> Blocks {
+pub(super) fn united(copies: &[&Copy], size: u64) -> Blocks {
     let mut united = BTreeMap::<u64, (Vec<Cells>, Moment)>::new();
     let numbers: BTreeSet<u64> = copies.iter().flat_map(|copy| copy.blocks.iter().map(|(number, _)| number)).collect();
     for number in numbers.into_iter().filter(|&number| number < size) {
@@ -444,6 +489,7 @@ mod tests {
             name: volume.name.clone(),
             size_blocks: volume.size_blocks,
             properties: volume.properties,
+            parent: None,
         };
         there.map(listing).collect()
     }

@@ -6,3 +6,4 @@ pub mod blocks;
 mod families;
 pub mod model;
 pub mod range;
+mod rollback;

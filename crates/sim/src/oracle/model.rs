@@ -11,7 +11,7 @@ use engine::{Controller, Extent, Goal, KeepRuns, Policy, SnapshotSchedule, Timin
 use crate::content::{CELLS, Cells, ZERO};
 use crate::oracle::block::{ALWAYS, Block, MOST_CHANGES, Moment};
 use crate::oracle::blocks::Blocks;
-use crate::oracle::families::{Group, SnapshotOf};
+use crate::oracle::families::{Former, Group, Rollback, SnapshotOf, Undecided};
 pub use crate::oracle::range::{Part, Range};
 use crate::{Checked, violated};
 
@@ -57,9 +57,9 @@ pub enum Existence {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// Deletions and shrinkings.
-    reshaped: u32,
-    /// Number of times that the volume's properties were set with read-only on.
-    locked: u32,
+    pub(super) reshaped: u32,
+    /// Number of times that the volume's properties were set with read-only on, and of beginnings and ends of rollbacks.
+    pub(super) locked: u32,
 }
 
 /// A volume as the model sees it.
@@ -83,7 +83,7 @@ pub struct ModelVolume {
     pub id: Option<VolumeId>,
     /// Existence of the volume.
     pub existence: Existence,
-    stamp: Stamp,
+    pub(super) stamp: Stamp,
     /// Number that no other volume of the model has, and that of the snapshot that it inherits from.
     pub(super) serial: u64,
     pub(super) parent: Option<u64>,
@@ -91,6 +91,9 @@ pub struct ModelVolume {
     pub(super) snapshot: Option<SnapshotOf>,
     /// Moment since which its changes are in its own map; the content of earlier ones is inherited.
     pub(super) own_since: Moment,
+    /// Rollback in flight, and the blocks before the last one.
+    pub(super) rollback: Option<Rollback>,
+    pub(super) former: Option<Former>,
     pub(super) blocks: Blocks,
 }
 
@@ -110,9 +113,15 @@ impl ModelVolume {
         self.parent.is_some()
     }
 
-    /// Returns the number of blocks that requests may touch, whichever size is in force during a resize.
+    /// Returns the number of blocks that requests may touch, whichever size is in force during a resize or a rollback.
     pub fn safe_blocks(&self) -> u64 {
-        self.size_blocks.min(self.resizing.unwrap_or(u64::MAX))
+        let rolled_back = self.rollback.map_or(u64::MAX, |rollback| rollback.size);
+        self.size_blocks.min(self.resizing.unwrap_or(u64::MAX)).min(rolled_back)
+    }
+
+    /// Returns true if its size is changing: the next opening may find another one.
+    pub fn changes_size(&self) -> bool {
+        self.resizing.is_some() || self.rollback.is_some()
     }
 
     /// Returns true if a renaming is in flight.
@@ -137,7 +146,8 @@ impl ModelVolume {
 
     /// Returns the most blocks that it has had, or may have by now. Its map stays as high.
     pub fn most_blocks(&self) -> u64 {
-        self.most_blocks.max(self.resizing.unwrap_or(0))
+        let rolled_back = self.rollback.map_or(0, |rollback| rollback.size);
+        self.most_blocks.max(self.resizing.unwrap_or(0)).max(rolled_back)
     }
 
     pub(super) fn set_size(&mut self, blocks: u64) {
@@ -158,6 +168,8 @@ pub struct Listing {
     pub size_blocks: u64,
     /// Properties in force.
     pub properties: Properties,
+    /// Number of the snapshot that it inherits from.
+    pub parent: Option<VolumeId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +188,8 @@ pub struct Model {
     pub(super) volumes: Vec<ModelVolume>,
     /// Groups of snapshots whose moment is not certain.
     pub(super) groups: Vec<Group>,
+    /// Rollbacks that were in flight at the last crash, until an opening decides about them.
+    pub(super) undecided: Vec<Undecided>,
     /// Number of volumes that there have been.
     pub(super) serials: u64,
     requests: BTreeMap<u64, Request>,
@@ -251,6 +265,8 @@ impl Model {
             parent: None,
             snapshot: None,
             own_since: 0,
+            rollback: None,
+            former: None,
             blocks: Blocks::default(),
         });
         self.volumes.last_mut().expect("it was entered")
@@ -348,9 +364,9 @@ impl Model {
         volume.stamp.reshaped != stamp.reshaped || matches!(volume.existence, Existence::Deleting | Existence::Gone)
     }
 
-    /// Returns true if a write may have been refused because its volume was made read-only since the stamp.
+    /// Returns true if a write may have been refused because its volume was made read-only since the stamp, or is rolled back.
     pub fn may_be_locked(&self, volume: usize, stamp: Stamp) -> bool {
-        self.volumes[volume].stamp.locked != stamp.locked
+        self.volumes[volume].stamp.locked != stamp.locked || self.volumes[volume].rollback.is_some()
     }
 
     /// Returns the index of the volume with this number and name.
@@ -374,6 +390,9 @@ impl Model {
             return violated(format!("volumes share a number or a name: {listed:?}"));
         }
         self.find_snapshots(listed, &known, opened)?;
+        if opened {
+            self.decide_rollbacks(listed)?;
+        }
         let mut expected = 0;
         for volume in &mut self.volumes {
             let found = listed.iter().find(|listed| match volume.id {
@@ -400,7 +419,9 @@ impl Model {
                 return violated(format!("volume {} is back, its deletion was answered", volume.name));
             }
             expected += 1;
-            let good_size = found.size_blocks == volume.size_blocks || Some(found.size_blocks) == volume.resizing;
+            let rolled_back = volume.rollback.map(|rollback| rollback.size);
+            let good_size = found.size_blocks == volume.size_blocks
+                || [volume.resizing, rolled_back].contains(&Some(found.size_blocks));
             let good_properties = if opened { &volume.possible[..] } else { &[volume.properties] };
             if !good_size || !good_properties.contains(&found.properties) {
                 return violated(format!("volume {} ({volume:?}) has become {found:?}", volume.name));
@@ -445,7 +466,7 @@ impl Model {
     }
 
     /// Returns the changes of a volume that are in flight, in the order of submission.
-    fn changes_in_flight(&self, volume: usize) -> impl Iterator<Item = (u64, Range, Moment, bool)> {
+    pub(super) fn changes_in_flight(&self, volume: usize) -> impl Iterator<Item = (u64, Range, Moment, bool)> {
         self.requests.iter().filter_map(move |(&token, request)| match *request {
             Request::Change { range, begun, fua } if range.volume == volume => Some((token, range, begun, fua)),
             _ => None,
@@ -528,17 +549,22 @@ impl Model {
         }
         self.now += 1;
         let name = self.volumes[range.volume].name.clone();
+        let meets_rollback = self.meets_rollback(range.volume, since);
         let mut rest = cells;
         for part in range.parts() {
             let (mine, others) = rest.split_at(part.to - part.from);
             rest = others;
             let mut values = ZERO;
             values[part.from..part.to].copy_from_slice(mine);
-            let volume = &mut self.volumes[range.volume];
+            let volume = &self.volumes[range.volume];
             if volume.existence == Existence::Gone || part.block >= volume.size_blocks {
                 // The answer was on its way when its blocks were cut off.
                 break;
             }
+            if meets_rollback && self.fits_rollback(range.volume, since, part, &values) {
+                continue;
+            }
+            let volume = &mut self.volumes[range.volume];
             let Some(block) = volume.blocks.get_mut(part.block) else {
                 // No moment has another content of it.
                 if values == ZERO {
@@ -585,12 +611,13 @@ impl Model {
             return wrong("they cover too much or too little");
         }
         let mut first = range.first;
+        let meets_rollback = self.meets_rollback(range.volume, since);
         for extent in extents {
             if !extent.length.is_multiple_of(cell_bytes) {
                 return wrong("a length that is no multiple of the smallest unit written");
             }
             let count = extent.length / cell_bytes;
-            if extent.hole {
+            if extent.hole && !meets_rollback {
                 let hole = Range { first, count, ..range };
                 for (number, block) in self.volumes[range.volume].blocks.range(hole.blocks()) {
                     let part = hole.part(*number);
@@ -635,14 +662,18 @@ impl Model {
 
     fn crash_with(&mut self, floor: Moment, certain: Moment) {
         self.close_groups();
+        self.interrupt_rollbacks();
         self.requests.clear();
-        for block in self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()) {
+        let now = self.now;
+        let crash = |block: &mut Rc<Block>| {
             if !block.is_simple() {
                 let block = Rc::make_mut(block);
-                block.interrupt(self.now);
+                block.interrupt(now);
                 block.crash(floor, certain);
             }
-        }
+        };
+        self.volumes.iter_mut().flat_map(|volume| volume.blocks.iter_mut()).for_each(crash);
+        self.undecided_blocks().for_each(crash);
     }
 
     /// Returns the content of a block if only one is possible.
@@ -825,6 +856,7 @@ mod tests {
             name: name.into(),
             size_blocks: blocks,
             properties: Properties { policy: Some(policy), ..Properties::default() },
+            parent: None,
         };
         let (a, b) = (listed("a", 4, Policy::Full, 1), listed("b", 2, Policy::Native, 2));
         let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
@@ -839,8 +871,8 @@ mod tests {
     #[test]
     fn what_was_asked_of_a_volume_may_be_lost_what_was_answered_may_not() {
         let mut model = pool();
-        let listing =
-            Listing { id: VolumeId(1), name: "a".into(), size_blocks: 4, properties: model.volumes[0].properties };
+        let properties = model.volumes[0].properties;
+        let listing = Listing { id: VolumeId(1), name: "a".into(), size_blocks: 4, properties, parent: None };
         model.reconcile(std::slice::from_ref(&listing), None, true).unwrap();
         let opens = |model: &Model, listed: &[Listing]| model.clone().reconcile(listed, None, true).is_ok();
         let larger = Listing { size_blocks: 9, ..listing.clone() };

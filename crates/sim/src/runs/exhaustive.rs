@@ -75,10 +75,12 @@ pub enum ShortOperation {
     Clone,
     /// Deletion of the oldest snapshot.
     Delete,
+    /// Rollback of the volume to the newest snapshot.
+    RollBack,
 }
 
 /// The alphabet, each operation with its name in sequences.
-const ALPHABET: [(char, ShortOperation); 19] = [
+const ALPHABET: [(char, ShortOperation); 20] = [
     ('n', ShortOperation::New),
     ('s', ShortOperation::Same),
     ('d', ShortOperation::Duplicate),
@@ -98,6 +100,7 @@ const ALPHABET: [(char, ShortOperation); 19] = [
     ('S', ShortOperation::Snapshot),
     ('C', ShortOperation::Clone),
     ('D', ShortOperation::Delete),
+    ('B', ShortOperation::RollBack),
 ];
 
 /// Finds the operation of a name.
@@ -138,6 +141,7 @@ impl ShortOperation {
             ShortOperation::Snapshot => Operation::Snapshot { volumes: vec![0] },
             ShortOperation::Clone => Operation::Clone { snapshot: 0 },
             ShortOperation::Delete => Operation::DeleteSnapshot { snapshot: 0 },
+            ShortOperation::RollBack => Operation::RollBack { snapshot: 0 },
             ShortOperation::Imitate => write(blocks(0, 1), &[forged::record_for(at as u64)], true),
         }
     }

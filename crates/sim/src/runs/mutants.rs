@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 79] = [
+pub const MUTANTS: [(Mutant, Hunt); 82] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -136,6 +136,9 @@ pub const MUTANTS: [(Mutant, Hunt); 79] = [
     (Mutant::EarlyName, Hunt::Own(hazards::names_of_deleted_volumes)),
     (Mutant::MovedAtSnapshot, Hunt::Own(hazards::moves_beside_a_pending_snapshot)),
     (Mutant::ClearTakesReserve, Hunt::Own(hazards::clears_below_a_parent)),
+    (Mutant::KeptRoot, crash(40)),
+    (Mutant::WrittenAtRollback, swarm(40)),
+    (Mutant::RollbackByRecord, crash(40)),
 ];
 
 thread_local! {

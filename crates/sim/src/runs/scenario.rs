@@ -27,7 +27,7 @@ pub struct Scenario {
 }
 
 /// Number of fixed scenarios.
-pub const FIXED: u64 = 40;
+pub const FIXED: u64 = 41;
 
 /// Number of the scenario whose volumes go offline because a goal is missed.
 pub(crate) const OFFLINE: u64 = 33;
@@ -187,6 +187,10 @@ pub fn scenario(number: u64) -> Scenario {
         }),
         38 => ("volumes with buffered mappings get snapshots, which are cloned and deleted", families()),
         39 => ("volumes and a snapshot get names that others had, and are held, protected and deleted", names()),
+        40 => ("a volume is written, resized and rolled back to its snapshots", {
+            config.depth = 6;
+            rollbacks()
+        }),
         coming_and_going::NUMBER => {
             let operations = coming_and_going::prepare(&mut config);
             ("a flash is attached and detached while the pool serves", operations)
@@ -309,6 +313,37 @@ fn names() -> Vec<Operation> {
         Operation::Idle(3 * SECONDS),
         rename(0, true),
         Operation::Drain,
+    ]
+}
+
+/// Rolls a volume back to its newer snapshot and then to its older one, with writes in flight, after changes of its size and beside a clone.
+fn rollbacks() -> Vec<Operation> {
+    vec![
+        write(0, 0, 4, 1),
+        Operation::Settle,
+        Operation::Snapshot { volumes: vec![0] },
+        write(0, 2, 3, 10),
+        Operation::ResizeVolume { volume: 0, size_blocks: 12 },
+        Operation::Drain,
+        Operation::Snapshot { volumes: vec![0] },
+        write(0, 0, 3, 20),
+        trim(0, 3, 1),
+        Operation::Flush,
+        write(0, 8, 2, 24),
+        Operation::RollBack { snapshot: 0 },
+        write(0, 1, 1, 30),
+        Operation::Read(place(0, 0, 8)),
+        write(1, 0, 2, 1),
+        Operation::Drain,
+        write(0, 5, 2, 40),
+        Operation::Clone { snapshot: 0 },
+        Operation::Drain,
+        Operation::RollBack { snapshot: 1 },
+        Operation::Drain,
+        write(0, 0, 2, 50),
+        write(2, 1, 2, 60),
+        Operation::DeleteSnapshot { snapshot: 1 },
+        Operation::Idle(8 * SECONDS),
     ]
 }
 

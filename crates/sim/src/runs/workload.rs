@@ -184,6 +184,11 @@ pub enum Operation {
         /// True to protect it.
         protected: bool,
     },
+    /// Rolls a volume back to a snapshot.
+    RollBack {
+        /// Number of the snapshot; 0: the newest.
+        snapshot: u64,
+    },
     /// Resizes a volume; shrinks it whatever is in flight.
     ResizeVolume {
         /// Number of the volume.
@@ -312,7 +317,7 @@ const POLICIES: [&str; 16] = [
 pub const SNAPSHOTS_TOO: u64 = 1 << 32;
 
 /// Number of kinds of operations, each with a weight.
-const OPERATION_KINDS: usize = 35;
+const OPERATION_KINDS: usize = 36;
 /// Maximum number of blocks of a volume that are read for a plan.
 const MOST_READ: u64 = 96;
 /// Maximum number of blocks of a volume that are filled at once: more than the pools of the swarm hold.
@@ -419,6 +424,7 @@ impl Generator<'_> {
         if config.has_families {
             weights[33] = 8 * names.pick(&[0, 1, 2, 4]);
             weights[34] = 4 * names.pick(&[0, 0, 1, 2]);
+            weights[35] = 4 * Random::new(seed ^ 0x726f_6c6c).pick(&[0, 1, 2, 4]);
         }
         weights[0] = weights[0].max(200);
         weights[1] = weights[1].max(30);
@@ -588,6 +594,7 @@ impl Generator<'_> {
             32 => Operation::DeleteSnapshot { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
             33 => self.renaming(),
             34 => self.protection(),
+            35 => Operation::RollBack { snapshot: self.families.pick(&[0, 0, 1, 5, 19]) },
             27 => self.timing(),
             28 => self.relocating(),
             29 => {
@@ -888,6 +895,6 @@ mod tests {
                 text.split([' ', '(']).next().unwrap_or_default().to_string()
             }));
         }
-        assert_eq!(kinds.len(), 40, "{kinds:?}");
+        assert_eq!(kinds.len(), 41, "{kinds:?}");
     }
 }

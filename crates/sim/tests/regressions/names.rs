@@ -15,13 +15,13 @@ impl Bench {
         self.command(Command::HoldSnapshot { snapshot, held });
     }
 
-    fn protect(&mut self, volume: VolumeId, protected: bool) {
+    pub(crate) fn protect(&mut self, volume: VolumeId, protected: bool) {
         let change = VolumePropertyChange { protected: Some(protected), ..VolumePropertyChange::default() };
         self.command(Command::SetVolume { volume, change });
     }
 
     #[track_caller]
-    fn assert_refused(&mut self, command: Command<'_>, error: ControlError) {
+    pub(crate) fn assert_refused(&mut self, command: Command<'_>, error: ControlError) {
         let token = self.begin_command(command);
         assert_eq!(self.command_result(token), Err(error), "{command:?}");
     }

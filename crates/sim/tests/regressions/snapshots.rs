@@ -1,4 +1,4 @@
-//! Snapshots and clones (RFC 0020): what they read, where their blocks stand, and that nothing is left of them.
+//! Snapshots, clones and rollbacks (RFC 0020): what they read, where their blocks stand, and that nothing is left of them.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use engine::{
     Command, ControlError, Counters, DefragSetting, PagesWritten, PoolChange, Timing, Volume, VolumeId,
     VolumePropertyChange,
 };
+use sim::content::CELLS;
 use sim::random::Random;
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -52,6 +53,17 @@ impl Bench {
             extents.iter().for_each(|extent| holes.extend((0..extent.length / block).map(|_| extent.hole)));
         }
         holes
+    }
+
+    /// Begins a rollback of the volume at work.
+    fn begin_rollback(&mut self, snapshot: VolumeId) -> u64 {
+        let volume = self.volume;
+        self.begin_command(Command::RollBack { volume, snapshot })
+    }
+
+    fn roll_back(&mut self, snapshot: VolumeId) {
+        let token = self.begin_rollback(snapshot);
+        assert_eq!(self.command_result(token), Ok(()));
     }
 
     pub(crate) fn delete(&mut self, volume: VolumeId) {
@@ -182,6 +194,156 @@ fn nothing_is_left_of_deleted_snapshots_and_clones() {
     }
 }
 
+/// Checks that a rolled-back volume has the content and the size of the snapshot, that its old blocks are freed, and that newer snapshots stay.
+#[test]
+fn a_rolled_back_volume_is_as_its_snapshot_was_and_newer_snapshots_stay() {
+    let mut bench = bench();
+    let disk = bench.volume;
+    bench.write(0, &[100, 101, 102]);
+    bench.write(200, &[200]);
+    let old = bench.snapshot("old");
+    let block = bench.geometry().block();
+    bench.command(Command::ResizeVolume { volume: disk, size: 2 * BLOCKS * block });
+    bench.write(1, &[111]);
+    bench.write(BLOCKS + 9, &[309]);
+    bench.settle();
+    let new = bench.snapshot("new");
+    bench.trim(0);
+    bench.write(200, &[222]);
+    bench.write(300, &[300]);
+    // Neither merged nor in a leaf.
+    bench.roll_back(old);
+    let before = [(0, 100), (1, 101), (2, 102), (200, 200), (300, 0)];
+    bench.assert_has(disk, &before);
+    assert_eq!(bench.world.engine.volume(disk).unwrap().size, BLOCKS * block);
+    bench.audit();
+    bench.assert_has(disk, &before);
+    bench.assert_has(new, &[(0, 100), (1, 111), (200, 200), (BLOCKS + 9, 309)]);
+    assert_eq!([disk, old, new].map(|volume| bench.own(volume)), [0, 4, 2]);
+    assert_eq!(bench.world.engine.status().data_blocks_used, 6, "blocks 222 and 300 are freed");
+    bench.write(2, &[122]);
+    bench.roll_back(new);
+    bench.assert_has(disk, &[(0, 100), (1, 111), (2, 102), (200, 200), (300, 0), (BLOCKS + 9, 309)]);
+    bench.delete(new);
+    bench.audit();
+    bench.assert_has(disk, &[(1, 111), (BLOCKS + 9, 309)]);
+    bench.roll_back(old);
+    bench.settle();
+    bench.pass(60 * SECOND);
+    bench.audit();
+    bench.assert_has(disk, &before);
+    assert_eq!(bench.world.engine.status().data_blocks_used, 4, "nothing inherits from the deleted snapshot any more");
+}
+
+/// Checks the refusals, and that each leaves everything as it was.
+#[test]
+fn what_is_no_snapshot_of_the_volume_is_not_rolled_back_to() {
+    let mut bench = bench();
+    let disk = bench.volume;
+    bench.write(0, &[1]);
+    let old = bench.snapshot("old");
+    let clone = bench.clone_of(old, "clone");
+    bench.volume = clone;
+    let others = bench.snapshot("others");
+    bench.volume = disk;
+    let gone = bench.snapshot("gone");
+    bench.delete(gone);
+    for (volume, snapshot, error) in [
+        (disk, others, ControlError::NotItsSnapshot),
+        (disk, clone, ControlError::NotItsSnapshot),
+        (disk, disk, ControlError::NotItsSnapshot),
+        (clone, old, ControlError::NotItsSnapshot),
+        (old, old, ControlError::IsSnapshot),
+        (disk, gone, ControlError::NoVolume),
+        (VolumeId(77), old, ControlError::NoVolume),
+    ] {
+        bench.assert_refused(Command::RollBack { volume, snapshot }, error);
+    }
+    bench.audit();
+    bench.assert_has(disk, &[(0, 1)]);
+    bench.assert_has(clone, &[(0, 1)]);
+}
+
+/// Checks the refusal, and that a held snapshot forbids no rollback to an older one, and stays.
+#[test]
+fn a_protected_volume_is_not_rolled_back_and_held_snapshots_stay() {
+    let mut bench = bench();
+    let disk = bench.volume;
+    bench.write(0, &[1]);
+    let old = bench.snapshot("old");
+    bench.write(0, &[2]);
+    let held = bench.snapshot("held");
+    bench.hold(held, true);
+    bench.write(0, &[3]);
+    bench.protect(disk, true);
+    bench.assert_refused(Command::RollBack { volume: disk, snapshot: old }, ControlError::Protected);
+    bench.assert_has(disk, &[(0, 3)]);
+    bench.protect(disk, false);
+    bench.roll_back(old);
+    bench.audit();
+    bench.assert_has(disk, &[(0, 1)]);
+    bench.assert_has(held, &[(0, 2)]);
+    bench.assert_refused(Command::DeleteVolume { volume: held }, ControlError::Held);
+}
+
+/// Checks that nothing changes a volume while it is rolled back, that reads have one of the two contents, and that changes of volumes wait.
+#[test]
+fn nothing_changes_a_volume_while_it_is_rolled_back() {
+    let mut bench = bench();
+    let disk = bench.volume;
+    bench.write(0, &[1]);
+    let old = bench.snapshot("old");
+    bench.write(0, &[2]);
+    let rollback = bench.begin_rollback(old);
+    let write = bench.begin_write(0, &[3], false);
+    assert_eq!(bench.wait(write), Err(engine::Error::ReadOnly));
+    let token = bench.begin_command(Command::DeleteVolume { volume: old });
+    assert_eq!(bench.command_result(token), Err(ControlError::RollbackPending));
+    let size = 4 * bench.geometry().block();
+    let resize = bench.begin_command(Command::ResizeVolume { volume: disk, size });
+    let snapshot = bench.begin_command(Command::CreateSnapshots { volumes: &[disk], name: "behind", seconds: 0 });
+    bench.assert_has(disk, &[(0, 2)]);
+    assert_eq!(bench.command_result(rollback), Ok(()));
+    assert_eq!(bench.command_result(resize), Ok(()));
+    assert_eq!(bench.command_result(snapshot), Ok(()));
+    let behind = bench.world.engine.volume_named("disk@behind").expect("it was made").id;
+    bench.assert_has(disk, &[(0, 1)]);
+    bench.write(0, &[4]);
+    bench.audit();
+    bench.assert_has(disk, &[(0, 4)]);
+    bench.assert_has(behind, &[(0, 1)]);
+    assert_eq!(bench.world.engine.volume(disk).unwrap().size, size);
+}
+
+/// Checks that a full pool can be rolled back: that takes no space that it does not have, and gives the space of the writes back.
+#[test]
+fn a_full_pool_is_rolled_back() {
+    let mut config = Config::small(1);
+    config.parameters.geometry.metadata_blocks = 192;
+    let mut bench = Bench::new(config, 1 << 24);
+    let disk = bench.volume;
+    bench.write(0, &[1]);
+    let old = bench.snapshot("old");
+    let mut leaves = Vec::new();
+    for round in 0..12 {
+        let mut written = 0;
+        while {
+            let token = bench.begin_write(written << 14, &[1000 * round + 2 + written as u32], false);
+            bench.wait(token).is_ok()
+        } {
+            written += 1;
+        }
+        bench.roll_back(old);
+        bench.assert_has(disk, &[(0, 1), (1 << 14, 0), ((written - 1) << 14, 0)]);
+        bench.audit();
+        leaves.push(written);
+    }
+    // Tables of slots reach as far as slots were ever used.
+    assert!(leaves[0] > 20 && leaves[11] + 6 > leaves[0] && leaves[10] == leaves[11], "{leaves:?}");
+    bench.audit();
+    bench.assert_has(old, &[(0, 1)]);
+}
+
 /// Maps of a pool with the content of each block, as plain lists.
 struct Family {
     bench: Bench,
@@ -261,16 +423,54 @@ impl Family {
                 }
             }
             34 => {
+                let disk = self.maps[volume].0;
+                let is_of = |&at: &usize| {
+                    let map = self.bench.world.engine.volume(self.maps[at].0).expect("it is there");
+                    map.family.snapshot.is_some_and(|snapshot| snapshot.of == disk)
+                };
+                let snapshots: Vec<usize> = (0..self.maps.len()).filter(is_of).collect();
+                if !snapshots.is_empty() {
+                    let to = random.pick(&snapshots);
+                    self.roll_back(
+                        volume,
+                        to,
+                        random.one_in(3).then(|| random.pick(&[Cut::Lost, Cut::Kept, Cut::Mixed])),
+                    );
+                }
+            }
+            35 => {
                 let flush = self.bench.begin_flush();
                 self.bench.wait(flush).unwrap();
                 self.bench.crash(random.pick(&[Cut::Lost, Cut::Kept, Cut::Mixed])).unwrap();
             }
-            35 => self.bench.start_pass(),
-            36 => {
+            36 => self.bench.start_pass(),
+            37 => {
                 self.bench.run_pass(SECOND / 10);
                 self.bench.audit();
             }
             _ => self.bench.pass(SECOND / 10),
+        }
+    }
+
+    /// Rolls a volume back; with a cut, the pool crashes on the way. Then the volume has all of one content.
+    fn roll_back(&mut self, volume: usize, to: usize, cut: Option<Cut>) {
+        let flush = self.bench.begin_flush();
+        self.bench.wait(flush).unwrap();
+        let token = self.bench.begin_rollback(self.maps[to].0);
+        let (before, after) = (self.maps[volume].1.clone(), self.maps[to].1.clone());
+        match cut {
+            None => assert_eq!(self.bench.command_result(token), Ok(())),
+            Some(cut) => {
+                self.bench.pass(SECOND / 1000);
+                self.bench.crash(cut).unwrap();
+            }
+        }
+        let differs = before.iter().zip(&after).position(|(before, after)| before != after);
+        let is_back = cut.is_none()
+            || differs.is_some_and(|at| self.bench.read(at as u64) == Ok(Answer::Data(vec![after[at]; CELLS])));
+        if is_back {
+            self.gone.extend(before);
+            self.maps[volume].1 = after;
         }
     }
 

@@ -103,6 +103,10 @@ impl Run {
             (Pending::Snapshots { first }, ControlError::NoSpace) if self.lacks_space_by_fault() => {
                 self.model.end_snapshots(*first, false).is_ok()
             }
+            (Pending::RollBack { volume }, ControlError::NoSpace) if self.lacks_space_by_fault() => {
+                self.model.end_rollback(*volume, false);
+                true
+            }
             (_, ControlError::ReadOnly) => self.has_failed(),
             // Mappings in the map buffer stay there.
             (Pending::Settle, ControlError::NoSpace) if self.lacks_space_by_fault() => {

@@ -1,4 +1,4 @@
-//! Snapshots of volumes and groups of them, their clones, and their deletion, whatever is in flight.
+//! Snapshots of volumes and groups of them, their clones, their deletion, and rollbacks, whatever is in flight.
 
 use engine::{Command, ControlError, VolumeId};
 
@@ -71,6 +71,40 @@ impl Run {
         self.model.begin_set(volume, Properties { held, ..properties });
         let token = self.token(Pending::Set { volume });
         self.world.control(token, Command::HoldSnapshot { snapshot, held });
+        Ok(())
+    }
+
+    /// Rolls the volume of the snapshot that a number selects back to it: 0 is the newest.
+    pub(crate) fn roll_back(&mut self, number: u64) -> Checked {
+        self.wait_for_change()?;
+        for _ in 0..2 {
+            let snapshots = self.certain_snapshots();
+            if snapshots.is_empty() {
+                return Ok(());
+            }
+            let snapshot = snapshots[snapshots.len() - 1 - number as usize % snapshots.len()];
+            let Some(volume) = self.model.volume_of(snapshot) else { return Ok(()) };
+            let [of, to] = [volume, snapshot].map(|at| &self.model.volumes()[at]);
+            // If the size is changing, the pool has failed: the next opening tells it.
+            let (Some(id), Some(to_id), false) = (of.id, to.id, of.changes_size()) else { return Ok(()) };
+            if of.existence != Existence::Certain {
+                return Ok(());
+            }
+            if to.size_blocks > of.size_blocks && !self.pending.is_empty() {
+                // Requests that were submitted before an earlier shrinking might fit again.
+                self.drain()?;
+                continue;
+            }
+            let pending = if of.properties.protected {
+                Pending::RefusedCommand { reason: ControlError::Protected }
+            } else {
+                self.model.begin_rollback(volume, snapshot);
+                Pending::RollBack { volume }
+            };
+            let token = self.token(pending);
+            self.world.control(token, Command::RollBack { volume: id, snapshot: to_id });
+            break;
+        }
         Ok(())
     }
 

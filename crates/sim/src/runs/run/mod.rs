@@ -8,7 +8,7 @@
 //! opening     opening, closing and crashes of a pool
 //! owner       takeover of the pool by another server
 //! volumes     volumes and their settings
-//! families    snapshots and clones
+//! families    snapshots, clones and rollbacks
 //! names       other names of volumes and snapshots
 //! fronting    detaching and attaching of a flash
 //! relocating  runs of relocation plans
@@ -110,8 +110,8 @@ pub(crate) enum Pending {
     Delete {
         volume: usize,
     },
-    /// The deletion of a volume with snapshots, of a protected one, or of a held snapshot.
-    Undeletable {
+    /// The deletion of a volume with snapshots, of a protected one, or of a held snapshot; the rollback of a protected volume.
+    RefusedCommand {
         reason: ControlError,
     },
     Rename {
@@ -120,6 +120,9 @@ pub(crate) enum Pending {
     Snapshots {
         /// Serial of the first snapshot of the group.
         first: u64,
+    },
+    RollBack {
+        volume: usize,
     },
     Resize {
         volume: usize,
@@ -378,6 +381,7 @@ impl Run {
                 let protected = Some(*protected);
                 self.set_volume(*volume, VolumePropertyChange { protected, ..VolumePropertyChange::default() })
             }
+            Operation::RollBack { snapshot } => self.roll_back(*snapshot),
             Operation::ResizeVolume { volume, size_blocks } => self.resize_volume(*volume, *size_blocks),
             Operation::SetVolume { volume, policy, read_only } => {
                 let change =

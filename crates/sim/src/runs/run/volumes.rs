@@ -53,8 +53,11 @@ impl Run {
     /// Waits until no change of volumes is in flight, so that there is one at a time.
     pub(super) fn wait_for_change(&mut self) -> Checked {
         let changes = |pending: &Pending| {
-            use Pending::{Delete, Resize, Set, SetPool, Undeletable};
-            matches!(pending, Delete { .. } | Undeletable { .. } | Resize { .. } | Set { .. } | SetPool)
+            use Pending::{Delete, RefusedCommand, Resize, RollBack, Set, SetPool};
+            matches!(
+                pending,
+                Delete { .. } | RefusedCommand { .. } | Resize { .. } | RollBack { .. } | Set { .. } | SetPool
+            )
         };
         while self.pending.values().any(changes) {
             self.wait()?;
@@ -83,7 +86,7 @@ impl Run {
     pub(super) fn ask_to_delete(&mut self, volume: usize, refusal: Option<ControlError>) {
         let id = self.model.volumes()[volume].id.expect("usable volumes are listed");
         let pending = match refusal {
-            Some(reason) => Pending::Undeletable { reason },
+            Some(reason) => Pending::RefusedCommand { reason },
             None => {
                 self.model.begin_delete(volume);
                 Pending::Delete { volume }
@@ -96,7 +99,7 @@ impl Run {
     pub(crate) fn resize_volume(&mut self, number: u64, size_blocks: u64) -> Checked {
         self.wait_for_change()?;
         let Some(volume) = self.changeable(number) else { return Ok(()) };
-        if self.model.volumes()[volume].resizing.is_some() {
+        if self.model.volumes()[volume].changes_size() {
             // The pool failed meanwhile: the next opening tells its size.
             return Ok(());
         }
@@ -196,6 +199,7 @@ impl Run {
                 held: volume.is_held(),
                 snapshots: volume.properties.snapshots(),
             },
+            parent: volume.family.parent,
         });
         let listed: Vec<Listing> = listed.collect();
         self.check_names()?;
@@ -273,7 +277,7 @@ impl Run {
             }
             // It waited for a checkpoint, which was given up: the change may have happened.
             (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
-            (Pending::Undeletable { reason }, Err(error)) if error == *reason => return Ok(()),
+            (Pending::RefusedCommand { reason }, Err(error)) if error == *reason => return Ok(()),
             (Pending::Rename { volume }, Ok(())) => self.model.end_rename(*volume),
             (Pending::Snapshots { first }, Ok(())) => self.model.end_snapshots(*first, true)?,
             (Pending::Snapshots { first }, Err(ControlError::TooManyVolumes)) => {
@@ -281,6 +285,10 @@ impl Run {
             }
             (Pending::Snapshots { first }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
                 self.model.end_snapshots(*first, false)?;
+            }
+            (Pending::RollBack { volume }, Ok(())) => self.model.end_rollback(*volume, true),
+            (Pending::RollBack { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
+                self.model.end_rollback(*volume, false);
             }
             (Pending::Delete { volume }, Ok(())) => self.model.end_delete(*volume),
             (Pending::Resize { volume }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
