@@ -1,4 +1,4 @@
-"""Snapshots and clones: what a snapshot keeps stays, what is written to a clone is seen by nobody else, and both outlive kill -9."""
+"""Snapshots, clones and rollbacks: what a snapshot keeps stays, what is written to a clone is seen by nobody else, and all outlive kill -9."""
 
 import errno
 import json
@@ -247,6 +247,9 @@ class Snapshots(CommandTest):
                 (["snapshot", "delete", pool.path, "db@s%none"], ["no snapshot 'db@none'"]),
                 (["snapshot", "delete", pool.path, "default@%"], ["'default' has no snapshots"]),
                 (["snapshot", "delete", pool.path, "db@s,"], ["comma"]),
+                (["snapshot", "rollback", pool.path, "db"], ["VOLUME@NAME"]),
+                (["snapshot", "rollback", pool.path, "db@none"], ["no snapshot 'db@none'", "snapshot list"]),
+                (["snapshot", "rollback", pool.path, "none@s", "-r"], ["no snapshot 'none@s'"]),
                 (["clone", pool.path, "db", "new"], ["VOLUME@NAME"]),
                 (["clone", pool.path, "db@none", "new"], ["no snapshot 'db@none'"]),
                 (["clone", pool.path, "db@s", "default"], ["'default' exists"]),
@@ -324,6 +327,93 @@ class Snapshots(CommandTest):
             pattern(pool, "vm", "write -P 0x44 0 1M")
             known = volumes(pool)
             self.assertEqual((known["default"]["read_only"], known["vm"]["read_only"], known["vm"]["policy"]), (True, False, "full"))
+            pool.stop()
+            pool.check()
+
+    def test_a_rollback_gives_a_volume_its_former_content(self):
+        def check(pool):
+            made = ["db@one", "db@two", "db@three"]
+            self.assertEqual(sorted(snapshots(pool)), sorted(made))
+            said = onefold("snapshot", "rollback", pool.path, "db@two").stdout
+            self.assertEqual(said, "rolled the volume 'db' back to 'db@two'\nkept the newer snapshot 'db@three'\n")
+            self.assertEqual(volumes(pool)["db"]["size_bytes"], 32 * MIB)
+            onefold("clone", pool.path, "db@three", "other")
+            done = json.loads(onefold("snapshot", "rollback", pool.path, "db@one", "-r", "--json").stdout)
+            self.assertEqual([done[key] for key in ("volume", "snapshot", "deleted", "newer")],
+                             ["db", "db@one", ["db@two"], ["db@three"]])
+            self.assertEqual(sorted(snapshots(pool)), ["db@one", "db@three"])
+            self.assertEqual(volumes(pool)["db"]["size_bytes"], 16 * MIB)
+            image = os.path.join(pool.folder, "image.raw")
+            for name, expected in [("db", b"\x11" * MIB + bytes(15 * MIB)), ("other", b"\x33" * MIB + bytes(31 * MIB)),
+                                   ("db@three", b"\x33" * MIB + bytes(31 * MIB)), ("db@one", b"\x11" * MIB + bytes(15 * MIB))]:
+                onefold("export", pool.path, name, image, "--overwrite")
+                with open(image, "rb") as file:
+                    self.assertEqual(file.read(), expected, name)
+
+        for served in (True, False):
+            with self.subTest(served=served), Pool("64M").serve("--memory", "64M") as pool:
+                onefold("volume", "create", pool.path, "db", "--size", "16M")
+                for number, name in enumerate(("one", "two", "three"), 1):
+                    pattern(pool, "db", f"write -P {17 * number} 0 1M")
+                    onefold("snapshot", "create", pool.path, f"db@{name}")
+                    if name == "one":
+                        onefold("volume", "resize", pool.path, "db", "32M")
+                pattern(pool, "db", "write -P 0x44 0 32M")
+                if not served:
+                    pool.stop()
+                check(pool)
+                if served:
+                    pattern(pool, "db", "write -P 0x55 2M 1M")
+                    pool.kill()
+                    pool.serve("--memory", "64M", create=False)
+                    pattern(pool, "db", "read -P 0x11 0 1M")
+                    pool.stop()
+                pool.check()
+
+    def test_a_volume_in_use_is_rolled_back_only_by_force(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            pattern(pool, "default", "write -P 0x33 0 1M")
+            onefold("snapshot", "create", pool.path, "default@s")
+            onefold("volume", "create", pool.path, "other", "--size", "16M")
+            users, other = [connect(pool) for _ in range(2)], connect(pool, "other")
+            users[0].pwrite(b"w" * 4096, 0)
+            self.assertIn("2 clients", self.refused("snapshot", "rollback", pool.path, "default@s"))
+            self.assertEqual(users[1].pread(4096, 0), b"w" * 4096)
+            self.assertIn("rolled the volume 'default' back", onefold("snapshot", "rollback", pool.path, "default@s", "--force").stdout)
+            for user in users:
+                with self.assertRaises(nbd.Error):
+                    user.pread(4096, 0)
+            other.pwrite(b"o" * 4096, 0)
+            other.shutdown()
+            # Another client sees the snapshot's content, and writes.
+            pattern(pool, "default", "read -P 0x33 0 1M")
+            pattern(pool, "default", "write -P 0x44 0 1M")
+            reader = connect(pool, "default@s")
+            onefold("snapshot", "rollback", pool.path, "default@s")
+            self.assertEqual(reader.pread(4096, 0), b"\x33" * 4096)
+            reader.shutdown()
+            pattern(pool, "default", "read -P 0x33 0 1M")
+            pool.stop()
+            pool.check()
+
+    def test_what_is_held_or_protected_is_not_rolled_back_over(self):
+        with Pool("64M").serve("--memory", "64M") as pool:
+            for number, name in enumerate(("old", "new"), 1):
+                pattern(pool, "default", f"write -P {17 * number} 0 1M")
+                onefold("snapshot", "create", pool.path, f"default@{name}")
+            onefold("volume", "set", pool.path, "default", "protected=on")
+            user = connect(pool)
+            said = self.refused("snapshot", "rollback", pool.path, "default@old", "--force")
+            self.assertIn("the volume 'default': it is protected", said)
+            self.assertEqual(user.pread(4096, 0), b"\x22" * 4096, "the client is still connected")
+            user.shutdown()
+            onefold("volume", "set", pool.path, "default", "protected=off")
+            onefold("snapshot", "hold", pool.path, "default@new")
+            self.assertIn("'default@new' is held", self.refused("snapshot", "rollback", pool.path, "default@old", "-r"))
+            pattern(pool, "default", "read -P 0x22 0 1M")
+            onefold("snapshot", "rollback", pool.path, "default@old")
+            pattern(pool, "default", "read -P 0x11 0 1M")
+            pattern(pool, "default@new", "read -P 0x22 0 1M")
             pool.stop()
             pool.check()
 

@@ -81,6 +81,8 @@ class Surroundings(unittest.TestCase):
         yield "volume delete", ["volume", "delete", pool, f"v{new[0]}", "--yes"]
         yield "snapshot create", ["snapshot", "create", pool, "default@a"]
         yield "snapshot create", ["snapshot", "create", pool, "default@b", "--json"]
+        yield "snapshot rollback", ["snapshot", "rollback", pool, "default@a"]
+        yield "snapshot rollback", ["snapshot", "rollback", pool, "default@b", "--json"]
         yield "clone", ["clone", pool, "default@a", "clone"]
         yield "clone", ["clone", pool, "default@a", "clone", "--count", "2", "--json"]
         yield "snapshot hold", ["snapshot", "hold", pool, "default@a"]

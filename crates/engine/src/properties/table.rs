@@ -281,7 +281,7 @@ properties! {
     controller(Controller): Controller = "controller", [Bits::bytes(122, 1)],
         "forecast|paper";
 
-    /// Refusal of its deletion.
+    /// Refusal of its deletion and rollback.
     protected(Protected): bool = "protected", [Bits::bytes(124, 1)],
         "on|off";
 

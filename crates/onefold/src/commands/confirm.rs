@@ -1,4 +1,4 @@
-//! Confirmation prompt before a volume or a snapshot is deleted.
+//! Confirmation prompt before a volume or a snapshot is deleted, or a volume is rolled back.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
@@ -48,11 +48,23 @@ pub fn are_meant(target: &Target, snapshots: &[String]) -> anyhow::Result<bool> 
     is_yes(format_args!("delete the {noun} {names} of {pool} for good? Type yes: "))
 }
 
+/// Asks the user at the terminal to confirm a rollback, and the deletion of newer snapshots. A script is not asked.
+pub fn is_rollback_meant(target: &Target, snapshot: &str, deleted: &[String]) -> anyhow::Result<bool> {
+    if !is_possible() {
+        return Ok(true);
+    }
+    let also = if deleted.is_empty() { String::new() } else { format!(", and delete {}", listed(deleted)) };
+    let (volume, pool) = (snapshot.split('@').next().unwrap_or_default(), target.pool.display());
+    is_yes(format_args!(
+        "roll '{volume}' of {pool} back to '{snapshot}', so that all later writes are lost{also}? Type yes: "
+    ))
+}
+
 fn is_yes(question: Arguments<'_>) -> anyhow::Result<bool> {
     let mut output = std::io::stderr();
     write!(output, "{question}")
         .and_then(|()| output.flush())
-        .context("cannot ask: --yes deletes it without a question")?;
+        .context("cannot ask: --yes goes on without a question")?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).context("cannot read the answer")?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -64,7 +64,7 @@ pub fn explain_control(error: ControlError) -> &'static str {
         }
         ControlError::Held => "it is held: 'onefold snapshot release' ends that, and then it can be deleted",
         ControlError::Protected => {
-            "it is protected: 'onefold volume set POOL NAME protected=off' ends that, and then it can be deleted"
+            "it is protected: 'onefold volume set POOL NAME protected=off' ends that, and then it can be deleted or rolled back"
         }
         ControlError::TooManySnapshots => {
             "it has 4,096 snapshots, which is the limit: 'onefold snapshot delete' deletes those that are not needed"

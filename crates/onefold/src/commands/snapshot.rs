@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 
 use crate::commands::cli::{CloneArgs, HoldArgs, SnapshotCommand, Target};
@@ -22,6 +22,14 @@ pub fn snapshot(command: &SnapshotCommand) -> anyhow::Result<ExitCode> {
         SnapshotCommand::List { target, volume, json } => list(target, volume.as_deref(), *json),
         SnapshotCommand::Hold(arguments) => hold(arguments, true),
         SnapshotCommand::Release(arguments) => hold(arguments, false),
+        SnapshotCommand::Rollback { target, snapshot, delete_newer, force, yes, json } => {
+            let rollback = Rollback::new(target, snapshot, *delete_newer, *force)?;
+            if !yes && !confirm::is_rollback_meant(target, snapshot, &rollback.deleted)? {
+                complain(format_args!("nothing was changed"));
+                return Ok(ExitCode::FAILURE);
+            }
+            rollback.carry_out(target, *json)
+        }
         SnapshotCommand::Delete { target, snapshots, force, yes, json } => {
             let named = snapshots.iter().map(|name| snapshot_names::read(name)).collect::<anyhow::Result<Vec<_>>>()?;
             let (names, known) = resolve(target, &named)?;
@@ -146,6 +154,64 @@ fn hold(arguments: &HoldArgs, held: bool) -> anyhow::Result<ExitCode> {
         print(format_args!("released the {}\n", named(snapshots)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Rollback of a volume to a snapshot, with the newer snapshots of the volume.
+struct Rollback<'a> {
+    snapshot: &'a str,
+    force: bool,
+    /// Newer snapshots that are deleted, and those that stay.
+    deleted: Vec<String>,
+    kept: Vec<String>,
+}
+
+impl<'a> Rollback<'a> {
+    /// Finds the newer snapshots of the volume.
+    fn new(target: &Target, snapshot: &'a str, deletes_newer: bool, force: bool) -> anyhow::Result<Rollback<'a>> {
+        let (volume, _) = split(snapshot)?;
+        let all = offline::request(target, &Request::status(Selection::snapshots(Some(volume))))?.volumes;
+        let known = all.iter().filter_map(|known| Some((known, known.snapshot.as_ref()?)));
+        let born = known.clone().find(|(known, _)| known.name == snapshot).map(|(_, family)| family.born);
+        let newer = known.filter(|(_, family)| born.is_some_and(|born| family.born > born));
+        let (deleted, kept): (Vec<_>, Vec<_>) = newer.partition(|(_, family)| deletes_newer && family.clones == 0);
+        if let Some((used, _)) = deleted.iter().find(|(newer, _)| newer.clients > 0 && !force) {
+            bail!("'{}' is in use: --force disconnects its clients and deletes it", used.name);
+        }
+        if let Some((held, _)) = deleted.iter().find(|(_, family)| family.held) {
+            bail!("the newer '{}' is held: 'onefold snapshot release' ends that; without -r it stays", held.name);
+        }
+        let names = |snapshots: Vec<(&VolumeReport, &_)>| -> Vec<String> {
+            snapshots.into_iter().map(|(known, _)| known.name.clone()).collect()
+        };
+        Ok(Rollback { snapshot, force, deleted: names(deleted), kept: names(kept) })
+    }
+
+    fn carry_out(self, target: &Target, json: bool) -> anyhow::Result<ExitCode> {
+        let Rollback { snapshot, force, deleted, kept } = self;
+        let request = Request::RollBack { snapshot: snapshot.into(), force };
+        ask(target, &request, format!("rollback to '{snapshot}'"))?;
+        if !deleted.is_empty() {
+            let about = format!("rolled back to '{snapshot}', but could not delete the newer {}", named(&deleted));
+            let done = offline::delete(target, &deleted, |names| Request::DeleteSnapshots { names, force });
+            done.map_err(|error| error.context(about))?;
+        }
+        let (volume, _) = split(snapshot)?;
+        if json {
+            let (deleted, newer) = (json!(deleted), json!(kept));
+            print_json(
+                &json!({ "version": VERSION, "volume": volume, "snapshot": snapshot, "deleted": deleted, "newer": newer }),
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
+        print(format_args!("rolled the volume '{volume}' back to '{snapshot}'\n"));
+        if !deleted.is_empty() {
+            print(format_args!("deleted the newer {}\n", named(&deleted)));
+        }
+        if !kept.is_empty() {
+            print(format_args!("kept the newer {}\n", named(&kept)));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn list(target: &Target, volume: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {

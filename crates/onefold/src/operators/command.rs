@@ -46,6 +46,8 @@ pub enum Wanted<'a> {
 pub enum Leaving {
     /// The volume was deleted: at once.
     Deleted(VolumeId),
+    /// The volume has the content of a snapshot: at once, when the command begins, and again when it is done, for those that have come meanwhile.
+    RolledBack(VolumeId),
     /// The volume has another size: once their requests are answered, so that they connect again and learn it.
     Resized(VolumeId),
 }
@@ -168,6 +170,24 @@ pub fn wanted<'a>(
             snapshots.dedup();
             return Ok(Wanted::Deletion(snapshots));
         }
+        Request::RollBack { snapshot, force } => {
+            let to = find_snapshot(engine, snapshot)?;
+            let of = to.family.snapshot.map(|snapshot| snapshot.of);
+            let volume = of.ok_or_else(|| explain_control(ControlError::NotSnapshot))?;
+            let name = snapshot.split_once('@').map_or(snapshot.as_str(), |(volume, _)| volume);
+            if engine.volume(volume).is_some_and(|volume| volume.properties.protected()) {
+                return Err(format!("the volume '{name}': {}", explain_control(ControlError::Protected)));
+            }
+            let count = clients(volume);
+            if count > 0 && !force {
+                return Err(format!(
+                    "the volume '{name}' is in use by {}: --force disconnects them and rolls it back",
+                    plural(count)
+                ));
+            }
+            let command = Command::RollBack { volume, snapshot: to.id };
+            return Ok(Wanted::Command(command, Some(Leaving::RolledBack(volume))));
+        }
         Request::CloneSnapshot { snapshot, name, count } => {
             let snapshot = find_snapshot(engine, snapshot)?.id;
             if count.is_some_and(|count| count == 0 || count > CLONES_MAX) {
@@ -224,7 +244,7 @@ pub fn is_in_force(request: &Request, engine: &Engine) -> bool {
         Request::CreateVolume { .. } | Request::SetVolume { .. } | Request::SetPool(_) => true,
         Request::CloneSnapshot { .. } | Request::HoldSnapshots { .. } => true,
         Request::RenameVolume { name, new_name } => volume(name).is_none() && volume(new_name).is_some(),
-        Request::CreateSnapshots { .. } => false,
+        Request::CreateSnapshots { .. } | Request::RollBack { .. } => false,
         Request::DeleteSnapshots { names, .. } => names.iter().all(|name| volume(name).is_none()),
         Request::Scrub { .. } | Request::Dedup { .. } | Request::Run(_) => true,
         Request::DeleteVolumes { names, .. } => names.iter().all(|name| volume(name).is_none()),
@@ -263,6 +283,7 @@ pub fn done(request: &Request) -> Option<String> {
         Request::HoldSnapshots { names, held: true } => format!("holds {}", listed(names)),
         Request::HoldSnapshots { names, held: false } => format!("released {}", listed(names)),
         Request::RenameVolume { name, new_name } => format!("renamed '{name}' to '{new_name}'"),
+        Request::RollBack { snapshot, .. } => format!("rolled a volume back to its snapshot '{snapshot}'"),
         Request::CloneSnapshot { snapshot, name, count: None } => format!("made the clone '{name}' of '{snapshot}'"),
         Request::CloneSnapshot { snapshot, name, count: Some(count) } => {
             format!("made the clones '{name}-1' to '{name}-{count}' of '{snapshot}'")

@@ -145,6 +145,13 @@ pub enum Request {
         /// The new name; that of a snapshot has the same volume.
         new_name: String,
     },
+    /// A volume with the content of one of its snapshots again; answered when that is durable.
+    RollBack {
+        /// Name of the snapshot, `VOLUME@NAME`.
+        snapshot: String,
+        /// Set to roll the volume back although clients are connected; they are disconnected.
+        force: bool,
+    },
     /// Volumes with the content of a snapshot; answered when they are durable.
     CloneSnapshot {
         /// Name of the snapshot, `VOLUME@NAME`.
@@ -203,6 +210,9 @@ impl Request {
             }
             Request::HoldSnapshots { names, .. } => Selection::Named(names.clone()),
             Request::RenameVolume { new_name, .. } => Selection::one(new_name),
+            Request::RollBack { snapshot, .. } => {
+                Selection::one(snapshot.split_once('@').map_or("", |(volume, _)| volume))
+            }
             Request::CloneSnapshot { name, count: None, .. } => Selection::one(name),
             Request::CloneSnapshot { .. } | Request::DeleteSnapshots { .. } => Selection::NONE,
             Request::DeleteVolumes { .. } => Selection::NONE,

@@ -153,6 +153,11 @@ impl Reactor {
                     let _ = client.send(Response::Failed(format!("{error:#}")));
                     return;
                 }
+                for leaving in wanted.leaving() {
+                    if let Leaving::RolledBack(volume) = leaving {
+                        self.server.disconnect(|connection| connection.volume() == volume);
+                    }
+                }
                 let waiter = Waiter::Client(ClientCommand::new(&request, wanted.leaving(), client, self.core.clock()));
                 let token = self.commands.submit(&commands, waiter, &mut self.core);
                 if matches!(commands[..], [Command::Grow { .. }]) {
@@ -195,7 +200,8 @@ impl Reactor {
                     match leaving {
                         // Its other clients stay if it could not be deleted.
                         Leaving::Deleted(volume) if self.core.engine.volume(volume).is_some() => {}
-                        Leaving::Deleted(volume) => {
+                        Leaving::RolledBack(_) if outcome.result.is_err() => {}
+                        Leaving::Deleted(volume) | Leaving::RolledBack(volume) => {
                             self.server.disconnect(|connection| connection.volume() == volume);
                         }
                         Leaving::Resized(volume) if outcome.result.is_ok() => self.server.let_go(volume, &self.core),

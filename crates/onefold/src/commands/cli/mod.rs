@@ -66,7 +66,7 @@ pub enum Command {
     /// Create, delete, resize, set and list the volumes of a pool
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Make, list and delete snapshots: the state of volumes at one moment, which clients read as 'VOLUME@NAME'
+    /// Make, list and delete snapshots, and roll volumes back to them: the state of volumes at one moment, read as 'VOLUME@NAME'
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     /// Make a volume, or many, with the content of a snapshot; it takes space only for its own writes
@@ -196,8 +196,8 @@ mod tests {
                 for argument in command.get_arguments() {
                     let spellings: Vec<_> = argument.get_long_and_visible_aliases().unwrap_or_default();
                     let [shown] = spellings[..] else { continue };
-                    let disconnects = ["onefold volume delete", "onefold volume resize", "onefold snapshot delete"];
-                    let disconnects = disconnects.contains(&name.as_str());
+                    let disconnects = ["volume delete", "volume resize", "snapshot delete", "snapshot rollback"];
+                    let disconnects = disconnects.iter().any(|known| name == &format!("onefold {known}"));
                     if !pair.contains(&shown) || (shown == "force" && disconnects) {
                         continue;
                     }

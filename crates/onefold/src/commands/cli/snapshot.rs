@@ -36,6 +36,27 @@ pub enum SnapshotCommand {
     Hold(HoldArgs),
     /// Release held snapshots: they can be deleted again
     Release(HoldArgs),
+    /// Give a volume the content and the size of one of its snapshots again; all later writes are lost
+    Rollback {
+        /// Pool: its file or block device
+        #[command(flatten)]
+        target: Target,
+        /// Snapshot to roll its volume back to
+        #[arg(value_name = "VOLUME@NAME")]
+        snapshot: String,
+        /// Delete the volume's newer snapshots, too; those with clones stay
+        #[arg(short = 'r', long)]
+        delete_newer: bool,
+        /// Disconnect the clients of the volume and of snapshots that are deleted
+        #[arg(long)]
+        force: bool,
+        /// Do not ask, where a terminal is the input
+        #[arg(long)]
+        yes: bool,
+        /// Report as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Delete snapshots for good; their space comes back when no clone or volume inherits from it any more
     Delete {
         /// Pool: its file or block device

@@ -80,7 +80,7 @@ pub const PAGES: &[Page] = &[
         examples: &[
             ("Share every known block from now on", "volume set vms.onefold web1 policy=full"),
             ("Let one client at a time in, and only to read", "volume set vms.onefold web1 exclusive=on read-only=on"),
-            ("Keep a volume from deletion", "volume set vms.onefold web1 protected=on"),
+            ("Keep a volume from deletion and rollback", "volume set vms.onefold web1 protected=on"),
         ],
         see: &["volume-get", "set"],
     },
@@ -121,6 +121,14 @@ pub const PAGES: &[Page] = &[
         command: "snapshot release",
         examples: &[("Let a snapshot be deleted again", "snapshot release vms.onefold golden@v1")],
         see: &["snapshot-hold", "snapshot-delete"],
+    },
+    Page {
+        command: "snapshot rollback",
+        examples: &[
+            ("Undo all that was written since", "snapshot rollback vms.onefold web1@before-upgrade"),
+            ("Delete the newer snapshots, too", "snapshot rollback vms.onefold web1@before-upgrade -r --yes"),
+        ],
+        see: &["snapshot-list", "clone", "snapshot-delete"],
     },
     Page {
         command: "snapshot delete",

@@ -174,7 +174,10 @@ pub fn explain(error: Error, full: Option<Full>) -> (ErrorCode, &'static str) {
             full.map_or("the pool has no space for it, or the file system under the pool has none", full_of),
         ),
         Error::Invalid => (ErrorCode::Invalid, "the volume has shrunk or is gone: connect again to see what is there"),
-        Error::ReadOnly => (ErrorCode::NotPermitted, "the volume or the pool is read-only; see 'onefold status'"),
+        Error::ReadOnly => (
+            ErrorCode::NotPermitted,
+            "the volume or the pool is read-only, or the volume is being rolled back; see 'onefold status'",
+        ),
         Error::ShuttingDown => (ErrorCode::Shutdown, "the server is stopping"),
     }
 }
