@@ -164,6 +164,7 @@ impl SnapshotGroups {
 
     /// Chooses the groups that checkpoint `since` makes: those whose buffered mappings it can flush, `left` at most, in their order. If the first one has more,
     /// it flushes a part of these. `buffered` counts the mappings of a volume; `None`: the volume is gone. At most `cuts` rollbacks are made: each cuts a map off.
+    /// That of `taker`, to which a snapshot is being handed over, waits.
     /// Returns the plan, the snapshots of groups that it refuses, and true if any group still waits.
     /// `splits` leaves all but the first snapshot of a group to the next checkpoint: only a mutant does so.
     pub(crate) fn begin(
@@ -171,6 +172,7 @@ impl SnapshotGroups {
         since: u64,
         mut left: usize,
         mut cuts: u64,
+        taker: Option<VolumeId>,
         splits: bool,
         buffered: impl Fn(VolumeId) -> Option<usize>,
     ) -> (SnapshotPlan, Vec<Mark>, bool) {
@@ -185,7 +187,9 @@ impl SnapshotGroups {
             // The second snapshot of a volume needs a cut of its own. Groups are made in their order.
             let meets = group.marks.iter().any(|mark| plan.flushed.contains(&mark.volume));
             let cuts_off = u64::from(group.change == GroupChange::Rollback);
-            if meets || buffered > left && !plan.is_empty() || cuts_off > cuts {
+            // Blocks of a snapshot that is handed over to the volume count as the volume's, and could not be told from its own.
+            let is_given_to = cuts_off > 0 && group.marks.iter().any(|mark| Some(mark.volume) == taker);
+            if meets || buffered > left && !plan.is_empty() || cuts_off > cuts || is_given_to {
                 waits = true;
                 break;
             }

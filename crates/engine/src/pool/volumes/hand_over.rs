@@ -28,7 +28,9 @@ impl Pool {
             let is_named = self.durable.delta.mapped(map) > 0 || self.durable.map_buffer.count(first, end) > 0;
             is_named && !self.mutant(Mutant::NamedMapRemoved)
         };
-        if let Some(giver) = volumes.next_giver(|map| !names(map)) {
+        let is_rolled_back = |map: VolumeId| self.checkpoint.rolls_back(map);
+        let may_give = |map: VolumeId| !names(map) && !volumes.lineage().children(map).any(is_rolled_back);
+        if let Some(giver) = volumes.next_giver(may_give) {
             let child = volumes.lineage().children(giver).next().expect("it has a child");
             let is_first = self.mutant(Mutant::GiverFirst);
             self.durable.volumes.begin_hand_over(giver, is_first);

@@ -123,7 +123,8 @@ impl Pool {
         let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
         let cuts = u64::from(self.limits.discards).saturating_sub(cut_off).max(u64::from(cut_off == 0));
         let buffered = |volume| buffered.get(&volume).copied().flatten();
-        let (plan, refused, waits) = self.checkpoint.snapshots.begin(since, most, cuts, splits, buffered);
+        let taker = self.hand_over().map(|(_, taker)| taker);
+        let (plan, refused, waits) = self.checkpoint.snapshots.begin(since, most, cuts, taker, splits, buffered);
         self.withdraw(&refused);
         for mark in plan.marks() {
             let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
