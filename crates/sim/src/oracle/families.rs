@@ -205,7 +205,7 @@ impl Model {
     }
 
     /// Returns the child of a deleted snapshot that has one left.
-    fn only_child(&self, at: usize) -> Option<usize> {
+    pub(super) fn only_child(&self, at: usize) -> Option<usize> {
         let ModelVolume { existence, serial, .. } = self.volumes[at];
         let is_child = |&child: &usize| {
             let volume = &self.volumes[child];

@@ -3,7 +3,8 @@
 //! While a rollback is in flight, a read may return the former content or that of the snapshot, block by block, and writes may be refused. Changes that were
 //! in flight before may come behind it. Once it is answered, the volume has the content of the snapshot, durably.
 //!
-//! A crash leaves all of one content. The size and the parent of the volume may tell which. Otherwise both stay possible, as the moments of a group do: reads
+//! A crash leaves all of one content. The size and the parent of the volume may tell which; the hand-over of a deleted snapshot gives the volume another parent,
+//! too. Otherwise both stay possible, as the moments of a group do: reads
 //! of blocks that were not changed since leave those that explain them.
 
 use std::collections::BTreeSet;
@@ -119,6 +120,20 @@ impl Model {
         self.undecided.iter_mut().flat_map(|undecided| undecided.after.iter_mut())
     }
 
+    /// Returns the moment since which a volume has its changes in its own map, if it inherits from a snapshot, or comes to do so by the hand-overs of deleted
+    /// snapshots between them.
+    fn inherits_after_hand_overs(&self, volume: usize, snapshot: u64) -> Option<Moment> {
+        let (mut child, mut own_since) = (volume, self.volumes[volume].own_since);
+        loop {
+            let parent = self.volumes[child].parent?;
+            if parent == snapshot {
+                return Some(own_since);
+            }
+            let giver = self.at(parent).filter(|&giver| self.only_child(giver) == Some(child))?;
+            (child, own_since) = (giver, self.volumes[giver].own_since);
+        }
+    }
+
     /// Decides after an opening whether the volumes were rolled back whose rollback a crash has ended.
     pub(super) fn decide_rollbacks(&mut self, listed: &[Listing]) -> Checked {
         for Undecided { volume: serial, rollback, after } in std::mem::take(&mut self.undecided) {
@@ -126,10 +141,10 @@ impl Model {
             let snapshot = self.at(rollback.snapshot).and_then(|at| self.volumes[at].id);
             let found = listed.iter().find(|listed| Some(listed.id) == self.volumes[at].id);
             let Some(found) = found else { continue };
-            let volume = &mut self.volumes[at];
             let inherits = found.parent.is_some() && found.parent == snapshot;
-            let may_be_old =
-                found.size_blocks == volume.size_blocks && (!inherits || volume.parent == Some(rollback.snapshot));
+            let own_since = self.inherits_after_hand_overs(at, rollback.snapshot);
+            let volume = &mut self.volumes[at];
+            let may_be_old = found.size_blocks == volume.size_blocks && (!inherits || own_since.is_some());
             let may_be_new = found.size_blocks == rollback.size && inherits;
             match (may_be_old, may_be_new) {
                 (true, false) => {}
@@ -139,6 +154,9 @@ impl Model {
                     volume.set_size(rollback.size);
                 }
                 (true, true) => {
+                    if let Some(own_since) = own_since.filter(|_| inherits) {
+                        (volume.parent, volume.own_since) = (Some(rollback.snapshot), own_since);
+                    }
                     let size = found.size_blocks;
                     let copies = [volume.blocks.clone(), after].map(|blocks| Copy { sizes: (size, None), blocks });
                     volume.blocks = united(&copies.iter().collect::<Vec<_>>(), size);
@@ -215,6 +233,39 @@ mod tests {
         assert!(reads(&mut model.clone(), 0, 1) && !reads(&mut model.clone(), 0, 2));
         model.crash();
         assert!(reads(&mut model.clone(), 1, 1) && !reads(&mut model, 1, 2), "it is durable");
+    }
+
+    /// Checks that both contents stay possible where a hand-over gives the former map the parent of a rollback.
+    #[test]
+    fn the_parent_does_not_tell_of_a_rollback_if_a_hand_over_gives_the_same() {
+        let mut model = written_since();
+        let first = model.begin_snapshots(&[0], "between");
+        model.end_snapshots(first, true).unwrap();
+        model.reconcile(&listed(&model, None), None, false).unwrap();
+        write(&mut model, 3, 3);
+        let mut cloned = model.clone();
+        cloned.begin_clone(2, "c");
+        cloned.end_create("c", true);
+        cloned.reconcile(&listed(&cloned, None), None, false).unwrap();
+        let mut opened = [model, cloned].map(|mut model| {
+            model.begin_delete(2);
+            model.end_delete(2);
+            model.begin_flush(4);
+            model.end_flush(4, true);
+            model.begin_rollback(0, 1);
+            model.crash();
+            model.reconcile(&listed(&model, Some(2)), None, true).unwrap();
+            model
+        });
+        for value in [1, 3] {
+            let mut opened = opened[0].clone();
+            assert!(reads(&mut opened, 0, value) && !reads(&mut opened.clone(), 1, 4 - value));
+            assert!(reads(&mut opened, 1, value));
+        }
+        assert!(
+            !reads(&mut opened[1].clone(), 0, 3) && reads(&mut opened[1], 0, 1),
+            "a snapshot with two children stays"
+        );
     }
 
     #[test]

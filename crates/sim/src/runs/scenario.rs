@@ -316,7 +316,8 @@ fn names() -> Vec<Operation> {
     ]
 }
 
-/// Rolls a volume back to its newer snapshot and then to its older one, with writes in flight, after changes of its size and beside a clone.
+/// Rolls a volume back to its newer snapshot and then to its older one, with writes in flight, after changes of its size and beside a clone; and once more after
+/// a hand-over to it.
 fn rollbacks() -> Vec<Operation> {
     vec![
         write(0, 0, 4, 1),
@@ -344,6 +345,16 @@ fn rollbacks() -> Vec<Operation> {
         write(2, 1, 2, 60),
         Operation::DeleteSnapshot { snapshot: 1 },
         Operation::Idle(8 * SECONDS),
+        // The hand-over of a deleted snapshot gives the volume the parent of a rollback.
+        Operation::Snapshot { volumes: vec![0] },
+        Operation::Drain,
+        write(0, 0, 1, 70),
+        Operation::DeleteSnapshot { snapshot: 1 },
+        Operation::Idle(8 * SECONDS),
+        write(0, 3, 1, 75),
+        Operation::Flush,
+        Operation::RollBack { snapshot: 0 },
+        Operation::Drain,
     ]
 }
 
