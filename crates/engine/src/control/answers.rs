@@ -9,6 +9,7 @@ use crate::jobs::index_prefetch::IndexPrefetchCounts;
 use crate::limits::Limits;
 use crate::pool::disk_index::DiskIndexStatus;
 use crate::pool::state::Phase;
+use crate::pool::volumes::table::SnapshotSum;
 use crate::repair::block_repair::Damage;
 use alloc::format;
 use alloc::string::String;
@@ -142,6 +143,22 @@ impl Engine {
         let volumes = self.pool.durable.volumes();
         let snapshots = volumes.snapshots_of(volume).filter_map(|id| volumes.get(volumes.find(id)?));
         snapshots.filter(|volume| self.pool.users_see(volume))
+    }
+
+    /// Returns the number of snapshots of a volume, and the blocks that they map and do not inherit. Deleted snapshots do not count.
+    pub fn held_by_snapshots_of(&self, volume: VolumeId) -> SnapshotSum {
+        self.pool.durable.volumes().held_by_snapshots_of(volume)
+    }
+
+    /// Returns the volumes with snapshots, each with the sums of its snapshots.
+    pub fn held_by_snapshots(&self) -> impl Iterator<Item = (&Volume, SnapshotSum)> {
+        let volumes = self.pool.durable.volumes();
+        volumes.held_by_snapshots().filter_map(|(of, sum)| Some((self.volume(of)?, sum)))
+    }
+
+    /// Returns the number of snapshots that were deleted while others inherit from them, and the blocks that they map and do not inherit.
+    pub fn held_by_deleted_snapshots(&self) -> SnapshotSum {
+        self.pool.durable.volumes().held_by_unnamed()
     }
 
     /// Returns the snapshot that a volume was cloned from: the nearest one of another volume that it inherits from. `None` if it inherits from none, or only

@@ -151,7 +151,7 @@ impl Engine {
     pub fn status(&self) -> Status {
         let geometry = self.pool.geometry();
         let mapped = self.pool.durable.volumes().mapped();
-        let (logical_blocks_used, hidden) = (mapped.live + mapped.deleted, mapped.hidden());
+        let (logical_blocks_used, hidden) = (mapped.live + mapped.snapshots + mapped.deleted, mapped.hidden());
         let originals = self.pool.durable.space().data_used().saturating_sub(hidden);
         let fixed = 4 + u64::from(geometry.journal_blocks) + 2 * geometry.meta_map_pages();
         Status {

@@ -307,7 +307,7 @@ impl Census {
             return;
         }
         let mapped = pool.durable.volumes().mapped();
-        let much = ((mapped.live + mapped.deleted + mapped.hidden()) / MUCH).max(1);
+        let much = ((mapped.live + mapped.snapshots + mapped.deleted + mapped.hidden()) / MUCH).max(1);
         let changes = pool.durable.changed_references() - self.seen;
         self.merge_from = usize::try_from(much).unwrap_or(usize::MAX);
         self.due = if pool.durable.volumes().uncounted().any(|volume| pool.is_visible(volume)) {

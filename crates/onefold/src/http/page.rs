@@ -104,7 +104,7 @@ fn summary(report: &Report) -> String {
         (false, 0) => "saved: blocks that are stored once for several".into(),
         (false, left) => format!("saved, with {} of deleted volumes still to be freed", blocks("leaving_blocks", left)),
     };
-    let tiles = [
+    let mut tiles = vec![
         tile(saving, saved),
         tile(blocks("logical_blocks_used", report.logical_blocks_used), "logical data of the volumes".into()),
         tile(blocks("data_blocks_used", report.data_blocks_used), "stored after deduplication".into()),
@@ -118,6 +118,9 @@ fn summary(report: &Report) -> String {
             "of the metadata space in use".to_string() + &bar(metadata as f64 / 100.0, "metadata space in use"),
         ),
     ];
+    if let Some(held) = report.snapshots.text() {
+        tiles.insert(2, tile(blocks("snapshots.blocks", report.snapshots.blocks), format!("of it {held}")));
+    }
     format!("<h2>Savings</h2><div class=\"tiles\">{}</div>", tiles.concat())
 }
 
@@ -130,16 +133,18 @@ fn volumes(report: &Report, find: &str) -> String {
         .into_iter()
         .filter(|volume| volume.name.to_lowercase().contains(&find))
         .collect();
+    let has_families = report.volumes.iter().any(|volume| volume.snapshots > 0 || volume.origin.is_some());
     let row = |volume: &&VolumeReport| {
         let path = format!("volumes[{}]", volume.name);
         let VolumeReport { name, policy, clients, writes, .. } = volume;
+        let family = if has_families { family(volume, &path) } else { String::new() };
         let shared = match volume.shared_percent {
             Some(percent) => figure(format_args!("{path}.shared_percent"), percent, volume.shared_text()),
             None => volume.shared_text(),
         };
         format!(
             "<tr><td>{}</td><td>{}</td><td>{shared}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td><td class=\"wide\">{}</td>\
-             <td class=\"wide\">{}</td><td>{}</td></tr>",
+             <td class=\"wide\">{}</td>{family}<td>{}</td></tr>",
             escaped(name),
             blocks(format_args!("{path}.logical_blocks_used"), volume.logical_blocks_used),
             bytes(format_args!("{path}.size_bytes"), volume.size_bytes),
@@ -161,11 +166,36 @@ fn volumes(report: &Report, find: &str) -> String {
         (found, false) => format!("{found} of {all} volumes."),
     };
     let since = report.opened_text();
+    let (family, held) = match has_families {
+        true => (
+            "<th class=\"wide\">clone of</th><th>snapshots</th><th class=\"wide\">clones</th>",
+            " Snapshots: their number, and the data that only they keep or that the volume still has from them.",
+        ),
+        false => ("", ""),
+    };
     format!(
-        "<p class=\"dim\">{shown} Shared: the part of a volume's data that is stored once for several blocks. Writes: {since}.</p>\
+        "<p class=\"dim\">{shown} Shared: the part of a volume's data that is stored once for several blocks.{held} Writes: {since}.</p>\
          <table><tr><th>volume</th><th>holds</th><th>shared</th><th class=\"wide\">size</th><th class=\"wide\">policy</th>\
-         <th class=\"wide\">clients</th><th class=\"wide\">set</th><th>writes</th></tr>{rows}</table>"
+         <th class=\"wide\">clients</th><th class=\"wide\">set</th>{family}<th>writes</th></tr>{rows}</table>"
     )
+}
+
+/// Returns the cells on the family of a volume: its origin, its snapshots with what they hold, and their clones.
+fn family(volume: &VolumeReport, path: &str) -> String {
+    let origin = escaped(volume.origin.as_deref().unwrap_or_default());
+    let snapshots = match volume.snapshots as u64 {
+        0 => String::new(),
+        number => format!(
+            "{} with {}",
+            count(format_args!("{path}.snapshots"), number),
+            blocks(format_args!("{path}.snapshot_blocks"), volume.snapshot_blocks)
+        ),
+    };
+    let clones = match volume.clones as u64 {
+        0 => String::new(),
+        clones => count(format_args!("{path}.clones"), clones),
+    };
+    format!("<td class=\"wide\">{origin}</td><td>{snapshots}</td><td class=\"wide\">{clones}</td>")
 }
 
 fn requests(snapshot: &Snapshot) -> String {
@@ -378,6 +408,24 @@ mod tests {
         let text = page(&snapshot(report), "p", "");
         assert!(text.contains("<data data-figure=\"volumes[vm001].shared_percent\" value=\"61.5\">about 62 %</data>"));
         assert!(text.contains("<td>counting</td>"), "{text}");
+    }
+
+    #[test]
+    fn families_have_columns_where_there_are_some() {
+        let mut report = report(2);
+        assert!(!page(&snapshot(report.clone()), "p", "").contains("clone of"));
+        (report.volumes[1].snapshots, report.volumes[1].snapshot_blocks, report.volumes[1].clones) = (2, 512, 1000);
+        report.volumes[0].origin = Some("vm001@v1".into());
+        (report.snapshots.count, report.snapshots.blocks) = (2, 512);
+        let text = page(&snapshot(report), "p", "");
+        let figures = [
+            "<data data-figure=\"volumes[vm001].snapshots\" value=\"2\">2</data> with ",
+            "<data data-figure=\"volumes[vm001].snapshot_blocks\" value=\"512\">2 MiB</data>",
+            "<data data-figure=\"volumes[vm001].clones\" value=\"1000\">1\u{202f}000</data>",
+            "<data data-figure=\"snapshots.blocks\" value=\"512\">2 MiB</data>",
+            "<td class=\"wide\">vm001@v1</td>",
+        ];
+        assert!(figures.iter().all(|figure| text.contains(figure)), "{text}");
     }
 
     #[test]

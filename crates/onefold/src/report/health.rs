@@ -77,6 +77,10 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
             add(Level::Warning, "nearly full", format!("{percent} % of the pool's {what} are in use: {remedy}"));
         }
     }
+    let is_short = report.data_percent >= 80 || !report.refuses_new.is_empty();
+    if let Some(holders) = report.snapshots.holders(report.logical_blocks_used, pool).filter(|_| is_short) {
+        add(Level::Warning, "snapshots", holders);
+    }
     if report.index_filled_percent < 100 && report.is_served() {
         let percent = report.index_filled_percent;
         let what = "what writes miss until it is full is stored again, and a pass shares it";
@@ -125,6 +129,7 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::snapshots::HolderReport;
     use crate::report::text::tests::report;
 
     fn names(report: &Report) -> Vec<&'static str> {
@@ -150,6 +155,21 @@ mod tests {
         assert!(findings(&report, "p")[0].sentence.contains("up to 39.1 MiB"), "no more than there is");
         report.dedup.state = "running".into();
         assert_eq!(names(&report), [""; 0]);
+    }
+
+    #[test]
+    fn a_pool_that_gets_full_says_whose_snapshots_hold_what() {
+        let mut report = report(1);
+        (report.logical_blocks_used, report.snapshots.count, report.snapshots.blocks) = (4096, 2, 1024);
+        report.snapshots.most = vec![HolderReport { volume: "db".into(), snapshots: 2, blocks: 1024 }];
+        assert_eq!(names(&report), [""; 0], "there is space");
+        report.data_percent = 85;
+        assert_eq!(names(&report), ["nearly full", "snapshots"]);
+        (report.data_percent, report.refuses_new) = (100, "data".into());
+        assert_eq!(names(&report), ["full", "snapshots"]);
+        let Health { level, sentence } = Health::of(&report);
+        assert_eq!(level, Level::Bad);
+        assert!(sentence.contains("snapshots hold 4 MiB of the logical data: 2 snapshots of 'db' 4 MiB"), "{sentence}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod properties;
 pub mod recent;
 pub mod relocate;
 pub mod share;
+pub mod snapshots;
 pub mod status;
 pub mod text;
 pub mod throttle;

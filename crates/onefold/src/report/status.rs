@@ -21,6 +21,7 @@ use crate::report::latency::LatencyReport;
 use crate::report::properties::{self, PropertyReport};
 use crate::report::relocate::RelocateReport;
 use crate::report::share::{ppm_percent, saved_percent, whole_percent};
+use crate::report::snapshots::SnapshotsReport;
 use crate::report::throttle::{ThrottleReport, TimingReport};
 use crate::report::writes::{IndexPrefetchReport, ReadsReport, WritesReport};
 use crate::size;
@@ -63,6 +64,9 @@ report! {
         /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
         #[serde(default)]
         redirected_blocks: u64 = held.redirected(),
+        /// What snapshots hold of the logical data.
+        #[serde(default)]
+        snapshots: SnapshotsReport = SnapshotsReport::new(engine),
         /// Blocks of the pool's own tables.
         overhead_blocks_used: u64 = status.overhead_blocks_used,
         /// Data in percent of the capacity: from 80 on the pool is nearly full.
@@ -371,6 +375,15 @@ report! {
         /// Last failure of its automatic snapshots, until they succeed again.
         #[serde(default)]
         snapshots_failure: Option<String> = None,
+        /// Mapped, non-zero blocks of its snapshots, without inherited ones: what they hold.
+        #[serde(default)]
+        snapshot_blocks: u64 = engine.held_by_snapshots_of(volume.id).blocks,
+        /// Number of volumes that were cloned from its snapshots; of a snapshot, from itself.
+        #[serde(default)]
+        clones: usize = match volume.is_snapshot() {
+            true => engine.clone_count(volume),
+            false => engine.snapshots_of(volume.id).map(|snapshot| engine.clone_count(snapshot)).sum(),
+        },
         /// Set if it is a snapshot.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         snapshot: Option<SnapshotReport> = SnapshotReport::new(volume, engine),

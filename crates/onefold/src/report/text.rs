@@ -26,6 +26,9 @@ impl Report {
         let used = format!("{data} % in use; metadata space: {metadata} %");
         row("capacity", format!("{:<12}{used}", size::show(self.capacity_bytes)));
         row("logical", format!("{:<12}logical data of the volumes", blocks(self.logical_blocks_used)));
+        if let Some(held) = self.snapshots.text() {
+            row("snapshots", format!("{:<12}of it {held}", blocks(self.snapshots.blocks)));
+        }
         row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
         row("saving", self.saving_text());
         row("memory", self.memory_text());
@@ -107,6 +110,9 @@ impl Report {
         row("capacity", size::show(self.capacity_bytes));
         row("device", self.device.text());
         row("logical", format!("{:<12}logical data of the volumes", blocks(self.logical_blocks_used)));
+        if let Some(held) = self.snapshots.text() {
+            row("snapshots", format!("{:<12}of it {held}", blocks(self.snapshots.blocks)));
+        }
         row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
         if self.second_copies > 0 {
             let above = self.second_copies_above;
@@ -199,15 +205,29 @@ impl VolumeReport {
             1 => remarks.push("1 client".into()),
             clients => remarks.push(format!("{clients} clients")),
         }
-        match self.snapshots {
-            0 => {}
-            1 => remarks.push("1 snapshot".into()),
-            snapshots => remarks.push(format!("{snapshots} snapshots")),
-        }
+        remarks.push(self.family());
         remarks.extend(self.origin.iter().map(|origin| format!("clone of {origin}")));
         remarks.push(self.settings());
         remarks.retain(|remark| !remark.is_empty());
         remarks.join(", ")
+    }
+
+    /// Returns the remarks on its snapshots and their clones; empty if it has none.
+    pub fn family(&self) -> String {
+        let held = match self.snapshot_blocks {
+            0 => String::new(),
+            blocks => format!(" with {}", size::show(blocks.saturating_mul(4096))),
+        };
+        let snapshots = match self.snapshots {
+            0 => return String::new(),
+            1 => format!("1 snapshot{held}"),
+            snapshots => format!("{snapshots} snapshots{held}"),
+        };
+        match self.clones {
+            0 => snapshots,
+            1 => format!("{snapshots}, 1 clone"),
+            clones => format!("{snapshots}, {clones} clones"),
+        }
     }
 
     /// Formats the share of it in shared slots: `62 %`, `about 62 %` if not all was examined, or `counting`. It says 100 and 0 % only of all and of nothing.
@@ -355,6 +375,8 @@ pub mod tests {
             origin: None,
             snapshots: 0,
             snapshots_failure: None,
+            snapshot_blocks: 0,
+            clones: 0,
             snapshot: None,
             exclusive: false,
             timing: "hybrid".into(),
@@ -382,6 +404,16 @@ pub mod tests {
         report.addresses = vec!["unix:/srv/disk.onefold.sock".into()];
         report.volumes = (0..volumes).map(|number| volume(&format!("vm{number:03}"), number as u64 * 256)).collect();
         report
+    }
+
+    #[test]
+    fn snapshots_and_clones_are_remarks_on_their_volumes() {
+        let mut volume = volume("golden", 256);
+        assert_eq!(volume.remarks(), "");
+        (volume.snapshots, volume.snapshot_blocks) = (1, 256);
+        assert_eq!(volume.remarks(), "1 snapshot with 1 MiB");
+        (volume.snapshots, volume.clones, volume.read_only) = (3, 1000, true);
+        assert_eq!(volume.remarks(), "3 snapshots with 1 MiB, 1000 clones, read-only");
     }
 
     #[test]

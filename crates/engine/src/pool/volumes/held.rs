@@ -105,7 +105,7 @@ impl Pool {
         let leaving = self.durable.volumes.deleted().map(newer).sum::<u64>();
         let all = delta.mapped_of_all() + frozen.mapped_of_all();
         Held {
-            mapped: merged.live + all - hidden - leaving,
+            mapped: merged.live + merged.snapshots + all - hidden - leaving,
             leaving: merged.deleted + leaving + orphaned.unwrap_or(0),
             is_leaving_known: orphaned.is_some(),
             data: data + delta.fresh() + frozen.fresh(),

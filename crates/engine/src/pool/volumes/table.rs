@@ -96,14 +96,15 @@ pub(crate) struct VolumeTable {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MappedBlocks {
     keeps: Option<Keeps>,
+    is_snapshot: bool,
     is_deleted: bool,
     blocks: u64,
 }
 
 impl MappedBlocks {
     fn of(volume: &Volume) -> MappedBlocks {
-        let (keeps, blocks) = (volume.keeps, volume.logical_blocks_used);
-        MappedBlocks { keeps, is_deleted: volume.deleted.is_some(), blocks }
+        let Volume { keeps, logical_blocks_used: blocks, .. } = *volume;
+        MappedBlocks { keeps, is_snapshot: volume.is_snapshot(), is_deleted: volume.deleted.is_some(), blocks }
     }
 }
 
@@ -112,6 +113,8 @@ impl MappedBlocks {
 pub(crate) struct MappedSums {
     /// Of volumes that users see.
     pub live: u64,
+    /// Of snapshots, also of those that have lost their names.
+    pub snapshots: u64,
     /// Of deleted volumes.
     pub deleted: u64,
     pub second_copies: u64,
@@ -124,6 +127,7 @@ impl MappedSums {
             Some(Keeps::SecondCopies) => &mut self.second_copies,
             Some(Keeps::Replicas) => &mut self.replicas,
             None if volume.is_deleted => &mut self.deleted,
+            None if volume.is_snapshot => &mut self.snapshots,
             None => &mut self.live,
         }
     }
@@ -134,10 +138,23 @@ impl MappedSums {
     }
 }
 
+/// Snapshots of a volume, and the blocks that they hold: those that they map and do not inherit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SnapshotSum {
+    /// Number of snapshots.
+    pub snapshots: u64,
+    /// Mapped, non-zero blocks (merged ones).
+    pub blocks: u64,
+}
+
 /// Sums over all volumes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct TableSums {
     mapped: MappedSums,
+    /// Snapshots with names, by their volume.
+    of_snapshots: BTreeMap<VolumeId, SnapshotSum>,
+    /// Snapshots without names.
+    of_unnamed: SnapshotSum,
     /// Pages that the maps can have.
     pages: PagesByLevel,
     /// Number of maps of each height, and the levels by which maps with pages may rise.
@@ -167,7 +184,21 @@ impl MapShape {
     }
 }
 
+/// Returns the volume with whose snapshots a snapshot counts, `None` within if it has no name; `None` if it is no snapshot, or is to be removed.
+fn snapshots_with(volume: &Volume) -> Option<Option<VolumeId>> {
+    let snapshot = volume.family.snapshot.filter(|_| volume.deleted.is_none())?;
+    Some((!volume.is_unnamed()).then_some(snapshot.of))
+}
+
 impl TableSums {
+    /// Returns the sums of the snapshots of a volume, or of those without names.
+    fn held_by_snapshots(&mut self, of: Option<VolumeId>) -> &mut SnapshotSum {
+        match of {
+            Some(of) => self.of_snapshots.entry(of).or_default(),
+            None => &mut self.of_unnamed,
+        }
+    }
+
     /// Adds a volume, or with `sign` -1 takes it away.
     fn count(&mut self, shape: &MapShape, volume: &Volume, root: &Root, sign: i64) {
         let add = |sum: &mut u64, more: u64| {
@@ -175,6 +206,15 @@ impl TableSums {
         };
         let blocks = MappedBlocks::of(volume);
         add(self.mapped.of_kind(blocks), blocks.blocks);
+        if let Some(of) = snapshots_with(volume) {
+            let held = self.held_by_snapshots(of);
+            add(&mut held.snapshots, 1);
+            add(&mut held.blocks, blocks.blocks);
+            let are_gone = held.snapshots == 0;
+            if let Some(of) = of.filter(|_| are_gone) {
+                self.of_snapshots.remove(&of);
+            }
+        }
         let height = shape.height(volume, root);
         let mut level = shape.leaves(volume);
         for pages in self.pages.iter_mut().take(usize::from(height) + 1) {
@@ -283,6 +323,21 @@ impl VolumeTable {
     pub(crate) fn snapshots_of(&self, of: VolumeId) -> impl Iterator<Item = VolumeId> {
         let first = (of, String::new());
         self.snapshots.range(first..).take_while(move |((found, _), _)| *found == of).map(|(_, &id)| id)
+    }
+
+    /// Returns the sums of the snapshots of each volume that has some, in the order of the volumes' numbers.
+    pub(crate) fn held_by_snapshots(&self) -> impl Iterator<Item = (VolumeId, SnapshotSum)> {
+        self.sums.of_snapshots.iter().map(|(&of, &held)| (of, held))
+    }
+
+    /// Returns the sums of the snapshots of a volume.
+    pub(crate) fn held_by_snapshots_of(&self, of: VolumeId) -> SnapshotSum {
+        self.sums.of_snapshots.get(&of).copied().unwrap_or_default()
+    }
+
+    /// Returns the sums of the snapshots without names.
+    pub(crate) fn held_by_unnamed(&self) -> SnapshotSum {
+        self.sums.of_unnamed
     }
 
     /// Returns the snapshots that were deleted and stay because others inherit from them.
@@ -654,9 +709,13 @@ impl VolumeTable {
     fn set_used(&mut self, at: usize, blocks: u64) {
         self.note_former(at);
         let volume = &mut self.volumes[at];
-        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) -= volume.logical_blocks_used;
-        volume.logical_blocks_used = blocks;
-        *self.sums.mapped.of_kind(MappedBlocks::of(volume)) += blocks;
+        let before = core::mem::replace(&mut volume.logical_blocks_used, blocks);
+        let sum = self.sums.mapped.of_kind(MappedBlocks::of(volume));
+        *sum = *sum - before + blocks;
+        if let Some(of) = snapshots_with(volume) {
+            let held = &mut self.sums.held_by_snapshots(of).blocks;
+            *held = *held - before + blocks;
+        }
     }
 
     /// Notes that `blocks` blocks of a volume do not map to slots any more. Returns false if the volume is not there.

@@ -212,7 +212,9 @@ impl VolumeTable {
         self.unlist_name(at);
         let id = self.volumes[at].id;
         self.name_bytes -= self.volumes[at].name.len() as u64;
+        self.count(at, -1);
         self.volumes[at].name = String::new();
+        self.count(at, 1);
         self.unnamed.insert(id);
         self.dirty_next.insert(id);
     }

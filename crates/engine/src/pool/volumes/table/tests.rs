@@ -3,7 +3,8 @@
 use super::*;
 use crate::api::{Goal, Policy, VolumePropertyChange};
 use crate::counters::VolumeWrites;
-use crate::format::volume::Family;
+use crate::format::superblock::Pointer;
+use crate::format::volume::{Family, Snapshot};
 use alloc::format;
 use proptest::prelude::*;
 
@@ -47,6 +48,16 @@ fn apply(table: &mut VolumeTable, (kind, which, number): Step) {
         }
         return;
     }
+    if kind == 16 {
+        let of = VolumeId(u16::from(which % 3) + 1);
+        let id = table.free_number(|id| id.0 % 7 == 3).filter(|_| table.snapshot_named(of, "s").is_none());
+        if let Some(id) = id {
+            let taken = Snapshot { of, born: id.0.into(), created: 0, held: false, gives: false };
+            let family = Family { snapshot: Some(taken), ..Family::default() };
+            table.insert(Volume { family, ..volume(id.0, String::from("s"), size, None) }, Root::default());
+        }
+        return;
+    }
     if table.len() == 0 {
         return;
     }
@@ -79,13 +90,14 @@ fn apply(table: &mut VolumeTable, (kind, which, number): Step) {
         12 => table.recount(at, number % 100),
         13 => table.count_unchanged(at),
         14 => table.note_counted(table[at].id),
-        15 if !is_deleted && table[at].keeps.is_none() => {
+        15 if !is_deleted && table[at].keeps.is_none() && !table[at].is_snapshot() => {
             let name = format!("v{}", number as u8);
             if table.named(&name).is_none() {
                 table.keep_name(at);
                 table.rename(at, &name);
             }
         }
+        17 if !is_deleted && table[at].is_snapshot() && !table[at].is_unnamed() => table.take_name(at),
         _ => {}
     }
 }
@@ -93,7 +105,7 @@ fn apply(table: &mut VolumeTable, (kind, which, number): Step) {
 proptest! {
     /// Checks all figures after any changes, and that the former counts are those of when counting began.
     #[test]
-    fn figures_equal_those_of_a_walk(steps in proptest::collection::vec((0u8..16, any::<u8>(), any::<u64>()), 1..80)) {
+    fn figures_equal_those_of_a_walk(steps in proptest::collection::vec((0u8..18, any::<u8>(), any::<u64>()), 1..80)) {
         let mut table = VolumeTable::new(&Geometry::for_capacity(1 << 30).unwrap(), TableForm::default());
         let mut formerly: BTreeMap<VolumeId, u64> = BTreeMap::new();
         for step in steps {
@@ -119,7 +131,14 @@ proptest! {
             }
             prop_assert_eq!(table.mapped_formerly(), sums);
             let names: Vec<&str> = table.named_after(None).map(|volume| &volume.name[..]).collect();
-            prop_assert!(names.is_sorted() && names.len() + table.deleted().count() == table.len());
+            let snapshots = |volume: &&Volume| volume.is_snapshot() && volume.deleted.is_none();
+            let snapshots = table.iter().filter(snapshots).count();
+            prop_assert!(names.is_sorted() && names.len() + snapshots + table.deleted().count() == table.len());
+            let of_volumes = table.held_by_snapshots().map(|(_, sum)| sum);
+            let (named, blocks) = of_volumes.fold((0, 0), |all, sum| (all.0 + sum.snapshots, all.1 + sum.blocks));
+            let unnamed = table.held_by_unnamed();
+            prop_assert_eq!(named + unnamed.snapshots, snapshots as u64);
+            prop_assert_eq!(blocks + unnamed.blocks, table.mapped().snapshots);
         }
     }
 }
