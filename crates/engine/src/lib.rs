@@ -83,7 +83,7 @@ pub use pool::disk_index::DiskIndexStatus;
 pub use pool::flash::{FlashMode, FlashParameters, FlashStatus};
 pub use pool::owner;
 pub use pool::owner::{Opened, Owner};
-pub use pool::volumes::held::Held;
+pub use pool::volumes::held::{Held, InheritedCounts};
 pub use pool::volumes::table::SnapshotSum;
 pub use properties::{
     BadDeviceKind, BadSchedule, BadSnapshotSchedule, Hours, PartitionMode, Replacement, Rule, ValueForm, byte_size,

@@ -88,6 +88,8 @@ pub enum Mutant {
     UnflushedSnapshot,
     /// A page that a map has from an ancestor becomes a blank one when the map changes it.
     BlankBelowFrom,
+    /// Inherited leaves that a map trims do not count as hidden.
+    UncountedHidden,
     /// Blocks that a map inherits are remapped in that map, not where their entry stands.
     MovedForReader,
     /// A scrub takes pages that a map has from an ancestor for damaged ones.

@@ -146,7 +146,8 @@ impl Engine {
         let filled = self.pool.durable.journal().last_filled();
         self.pool.durable.journal_mut().publish(filled);
         let idle = self.pool.state.now() >= self.pool.state.last_change() + IDLE_MERGE;
-        if idle && (!self.pool.durable.delta().is_empty() || self.pool.has_discards()) {
+        let walks = self.pool.has_discards() || self.pool.has_hidden_to_count();
+        if idle && (!self.pool.durable.delta().is_empty() || walks) {
             self.pool.request_checkpoint();
         }
     }
@@ -160,6 +161,7 @@ impl Engine {
             || !self.pool.durable.space().pending().is_empty()
             || !self.pool.durable.delta().is_empty()
             || self.pool.has_discards()
+            || self.pool.has_hidden_to_count()
             || self.jobs.disk_index_is_due(&self.pool, load)
             || self.queues.has_waits_for_space()
             || self.pool.checkpoint.is_in_progress()

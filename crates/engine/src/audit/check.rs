@@ -4,10 +4,12 @@
 use crate::metadata::page_cache::ReadMetadata;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::hidden::{HiddenBlocks, HiddenCount};
 use crate::api::{Digest, Segment, VolumeId};
 use crate::block_map::map_buffer;
 use crate::engine::Engine;
@@ -422,10 +424,39 @@ impl<'a> Audit<'a> {
             } else if let Some(giver) = giver.filter(|&giver| lineage.parent(volume.id) == Some(giver)) {
                 used += mapped(giver);
             }
+            let what = self.engine.kind_and_name(volume);
             if used + cut_off != volume.logical_blocks_used {
-                let (what, counted) = (self.engine.kind_and_name(volume), volume.logical_blocks_used);
+                let counted = volume.logical_blocks_used;
                 self.contradiction(format!("{what}: {used} blocks are mapped, {cut_off} cut off, {counted} counted"));
             }
+            self.hidden_blocks(volume, &what);
+        }
+    }
+
+    /// Compares the blocks that a map hides of its parent with their count. Those in subtrees that were given are still counted, and in no map.
+    fn hidden_blocks(&mut self, volume: &Volume, what: &str) {
+        let engine = self.engine;
+        let (volumes, geometry) = (engine.pool.durable.volumes(), engine.pool.geometry());
+        let (fanout, leaf_entries) = (geometry.fanout(), geometry.map_leaf_entries());
+        let mut read = |pointer: Pointer, _: u8| self.ancestor_page(pointer).map(Rc::from);
+        let mut count = HiddenCount { volumes, fanout, leaf_entries, read: &mut read };
+        // Pages that cannot be read are reported elsewhere.
+        let Some(HiddenBlocks { mapped, lost }) = count.of(volume.id) else { return };
+        let (mut to_count, mut given) = (0, 0);
+        for &range in engine.pool.durable.discards().hidden().iter().filter(|range| range.volume == volume.id) {
+            let Some(found) = count.in_range(range) else { return };
+            to_count += found.mapped;
+        }
+        let of_volume = engine.pool.durable.discards().iter().filter(|discard| discard.volume == volume.id);
+        for &discard in of_volume.filter(|discard| discard.index.is_some() || discard.is_given) {
+            let Some(found) = count.in_discard(discard) else { return };
+            *if discard.is_given { &mut given } else { &mut to_count } += found.mapped;
+        }
+        let counted = volume.family.hidden_blocks;
+        if !(mapped + given..=mapped + given + lost).contains(&(counted + to_count)) {
+            self.contradiction(format!(
+                "{what}: {mapped} blocks of its parent are hidden, {given} given, {counted} counted, {to_count} to be counted"
+            ));
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod disk_index;
 pub(crate) mod flaws;
+mod hidden;
 mod inherited;
 pub(crate) mod repair;
 pub(crate) mod shares;

@@ -125,6 +125,7 @@ impl Engine {
         let buffered = !self.pool.durable.map_buffer().is_empty();
         let unmerged = !self.pool.durable.delta().is_empty()
             || self.pool.has_discards()
+            || self.pool.has_hidden_to_count()
             || buffered
             || self.pool.unneeded_snapshot().is_some()
             || self.pool.awaits_hand_over();

@@ -16,7 +16,7 @@ use crate::jobs::scrub::ScrubStatus;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::flash::FlashStatus;
 use crate::pool::state::Phase;
-use crate::pool::volumes::held::Held;
+use crate::pool::volumes::held::{Held, InheritedCounts};
 use crate::requests::foreground::{ThrottleStatus, TimingStatus};
 
 /// Mode in which requests are served, or the state in which they are not.
@@ -118,6 +118,12 @@ impl Engine {
     /// Returns the number of mapped, non-zero blocks of a volume now. Blocks overwritten since the last merge count twice, up to its size.
     pub fn held_by(&self, volume: &Volume) -> u64 {
         self.pool.held_by(volume)
+    }
+
+    /// Returns the number of mapped, non-zero blocks that a volume or snapshot reads as: its own and inherited ones. Blocks overwritten since the last merge count
+    /// twice, up to its size. `known` belongs to one answer: it saves steps after other maps of the family.
+    pub fn referred_by(&self, volume: &Volume, known: &mut InheritedCounts) -> u64 {
+        self.pool.referred_by(volume, known)
     }
 
     /// Returns the share of a volume's mapped blocks that lies in shared slots, as of the last census. Returns `None` until it is counted, and while

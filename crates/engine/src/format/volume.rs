@@ -26,8 +26,8 @@ const LINE_AT: usize = 4;
 const BORN_AT: usize = 8;
 const FLAGS_AT: usize = 16;
 const CREATED_AT: usize = 40;
-/// End of the family; a property of 8 bytes follows.
-const FAMILY_BYTES: usize = 48;
+/// Behind a property of 8 bytes.
+const HIDDEN_AT: usize = 56;
 /// Flag of a held snapshot.
 const HELD: u64 = 1;
 /// Number of "no policy of its own".
@@ -86,6 +86,9 @@ pub struct Family {
     pub parent: Option<VolumeId>,
     /// Set if the map is a snapshot.
     pub snapshot: Option<Snapshot>,
+    /// Number of mapped blocks of the parent that the map does not inherit: it has overwritten or trimmed them (merged ones). Blocks of a deleted snapshot that
+    /// was merged into this map, and that are still to be released, are among them.
+    pub hidden_blocks: u64,
 }
 
 /// Volume: a virtual disk of a pool, or a snapshot of one.
@@ -183,6 +186,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
 
 fn encode_family(family: &Family, out: &mut [u8]) {
     put_u32(out, PARENT_AT, family.parent.map_or(0, |parent| parent.0.into()));
+    put_u64(out, HIDDEN_AT, family.hidden_blocks);
     if let Some(Snapshot { of, born, created, held, gives }) = family.snapshot {
         put_u32(out, LINE_AT, of.0.into());
         put_u64(out, BORN_AT, born);
@@ -200,7 +204,9 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
     let (parent, of) = (number(PARENT_AT)?, number(LINE_AT)?);
     let (born, flags, created) = (u64_at(bytes, BORN_AT), u64_at(bytes, FLAGS_AT), u64_at(bytes, CREATED_AT));
     let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
-    if !is_zero(&bytes[FLAGS_AT + 8..CREATED_AT]) || !is_zero(&bytes[FAMILY_BYTES + 8..]) || born >= END_OF_BORN {
+    let unknown = [FLAGS_AT + 8..CREATED_AT, HIDDEN_AT + 8..bytes.len()];
+    let hidden_blocks = u64_at(bytes, HIDDEN_AT);
+    if born >= END_OF_BORN || hidden_blocks > MAX_BLOCKS || unknown.into_iter().any(|part| !is_zero(&bytes[part])) {
         return Err(());
     }
     let snapshot = match (born, of) {
@@ -211,7 +217,7 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
         }
         _ => return Err(()),
     };
-    Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot })
+    Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot, hidden_blocks })
 }
 
 /// Reads an entry of either length; `Ok(None)` if it is unused, `Err` if it is invalid.
@@ -295,13 +301,14 @@ mod tests {
                 bytes[124] %= 2;
                 let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
                 let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
-                let schedule = u64_at(family, 24);
+                let (schedule, hidden) = (u64_at(family, 24), u64_at(family, 32) >> 17);
                 family.fill(0);
                 if kind & 12 == 0 {
                     // Less than 1,000 of each period.
-                    put_u64(family, FAMILY_BYTES, schedule & 0x1ff7fdff7fdff >> (kind & 48));
+                    put_u64(family, HIDDEN_AT - 8, schedule & 0x1ff7fdff7fdff >> (kind & 48));
                 }
                 family[PARENT_AT] = if kind & 1 == 0 { parent } else { 0 };
+                put_u64(family, HIDDEN_AT, hidden);
                 if kind & 2 == 0 {
                     family[LINE_AT] = kind;
                     put_u64(family, BORN_AT, born >> (kind & 7));
@@ -412,10 +419,11 @@ mod tests {
         let scheduled = Volume { properties: inherits.properties.with(&change), ..inherits.clone() };
         encode(&scheduled, root, &mut bytes);
         assert_eq!(decode(&bytes), Ok(Some((scheduled.clone(), root))));
-        put_u64(&mut bytes, PACKED_VOLUME_BYTES as usize + FAMILY_BYTES, 1001);
+        put_u64(&mut bytes, PACKED_VOLUME_BYTES as usize + HIDDEN_AT - 8, 1001);
         assert_eq!(decode(&bytes), Err(()));
         let snapshot = Some(Snapshot { of: VolumeId(3), born: 5, created: 0, held: false, gives: false });
-        encode(&Volume { family: Family { parent: None, snapshot }, ..scheduled }, root, &mut bytes);
+        let family = Family { snapshot, ..Family::default() };
+        encode(&Volume { family, ..scheduled }, root, &mut bytes);
         assert_eq!(decode(&bytes), Err(()));
         // Impossible sizes and numbers of blocks would overflow when they are counted on.
         for at in [8, 16] {

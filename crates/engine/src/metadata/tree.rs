@@ -453,6 +453,16 @@ pub(crate) enum Stop {
     Contradiction,
 }
 
+/// Subtree that [`Writer::cut`] has cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CutOff {
+    /// Pointer to its root, or FROM.
+    pub pointer: Pointer,
+    pub level: u8,
+    /// Number of its root within the level.
+    pub index: u64,
+}
+
 #[derive(Clone, Copy)]
 struct PathStep {
     page: PageId,
@@ -696,15 +706,14 @@ impl Writer {
         }
     }
 
-    /// Cuts off the leaves from `first` up to `end`, in whole subtrees; the cut pointers go to `out` with their level. Pointers FROM have no pages to free:
-    /// they go to `inherited`, if given, with their level and index. Restartable: `first` advances with the progress.
+    /// Cuts off the leaves from `first` up to `end`, in whole subtrees, which go to `out`: those with pages, and those that the map had from an ancestor.
+    /// Restartable: `first` advances with the progress.
     pub(crate) fn cut(
         &mut self,
         metadata: &mut Metadata,
         first: &mut u64,
         end: u64,
-        out: &mut Vec<(Pointer, u8)>,
-        mut inherited: Option<&mut Vec<(Pointer, u8, u64)>>,
+        out: &mut Vec<CutOff>,
     ) -> Result<(), Stop> {
         let bits = shift(&metadata.geometry);
         let mask = metadata.geometry.fanout() - 1;
@@ -734,13 +743,11 @@ impl Writer {
                     Pointer::NONE.write(metadata.pages.bytes_mut(parent), at);
                 }
             }
-            if pointer.has_page() {
-                out.push((pointer, level));
-            } else if !pointer.is_none() && !pointer.is_lost() {
-                if self.ancestors.is_empty() {
+            if !pointer.is_none() && !pointer.is_lost() {
+                if !pointer.has_page() && self.ancestors.is_empty() {
                     return Err(Stop::Contradiction);
                 }
-                inherited.as_mut().into_iter().for_each(|inherited| inherited.push((pointer, level, index)));
+                out.push(CutOff { pointer, level, index });
             }
             *first = first.saturating_add(span);
         }

@@ -167,6 +167,11 @@ impl Pool {
         self.durable.is_hand_over_stopped = true;
     }
 
+    /// Returns true if inherited leaves that were cut off are to be counted.
+    pub(crate) fn has_hidden_to_count(&self) -> bool {
+        !self.durable.discards.hidden().is_empty()
+    }
+
     /// Returns the number of discarded subtrees that can be walked.
     pub(crate) fn discards_to_walk(&self) -> usize {
         self.durable.discards.to_walk()

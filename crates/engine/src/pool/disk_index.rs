@@ -157,7 +157,7 @@ impl Pool {
     pub(crate) fn cut_disk_index_off(&mut self) {
         let root = self.durable.take_root(TreeId::DiskIndex);
         if !root.pointer.is_none() {
-            self.durable.discards.push(Discard { pointer: root.pointer, volume: NO_VOLUME, level: root.height });
+            self.durable.discards.push(Discard::new(root.pointer, NO_VOLUME, root.height));
         }
         self.hints.disk_index.record = DiskIndexRecord::default();
         self.hints.disk_index.unreadable.clear();
@@ -173,7 +173,7 @@ impl Pool {
 
     /// Walks one page of a discarded index. An unreadable page stays on the list, at its beginning.
     pub(crate) fn walk_disk_index(&mut self, discard: Discard) -> Result<(), Stop> {
-        let Discard { pointer, volume, level } = discard;
+        let Discard { pointer, volume, level, .. } = discard;
         let mut children = Vec::new();
         if self.is_index_page(pointer.location) && level > 0 {
             match self.metadata_page(pointer) {
@@ -194,7 +194,7 @@ impl Pool {
             if level == 1 {
                 self.free_index_page(pointer.location);
             } else if !pointer.is_none() {
-                self.durable.discards.push(Discard { pointer, volume, level: level - 1 });
+                self.durable.discards.push(Discard::new(pointer, volume, level - 1));
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ pub(crate) use paths::{LEVELS, MetadataReservation, PagesByLevel, Paths};
 use super::Pool;
 use crate::api::Full;
 use crate::block_map::delta::Delta;
-use crate::block_map::discards::{DISCARD_BYTES, WalkBudget};
+use crate::block_map::discards::{DISCARD_BYTES, MUCH_HIDDEN, WalkBudget};
 use crate::format::entry::Key;
 use crate::format::geometry::Geometry;
 use crate::format::layout::height_for;
@@ -210,12 +210,14 @@ impl Pool {
     /// `touched` others.
     fn list_pages(&self, cuts: u64, walked: u64, touched: u64) -> u64 {
         let geometry = self.metadata.geometry();
-        // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time.
-        let grows = walked.min(self.durable.reservation.levels) * geometry.fanout();
-        // A hand-over ends when as many subtrees are to be walked as a page has. A rollback adds one.
-        let has_families = self.durable.volumes.lineage().has_maps();
-        let listed = if has_families { geometry.fanout() + self.checkpoint.rollback_count() } else { 0 };
-        let discards = self.durable.discards.len() as u64 + self.durable.frozen.cuts() + cuts + grows + listed + 1;
+        // The subtree at the end of the list is walked first, so the list holds the pages of one path at a time; and ranges to be counted, up to those of one
+        // page more than many. A hand-over ends when as many subtrees are to be walked as a page has. A rollback adds one.
+        let (ranges, listed) = match self.durable.volumes.lineage().has_maps() {
+            true => (MUCH_HIDDEN as u64 + geometry.fanout(), geometry.fanout() + self.checkpoint.rollback_count()),
+            false => (0, 0),
+        };
+        let grows = (walked * geometry.fanout()).min(self.durable.reservation.levels * geometry.fanout() + ranges);
+        let discards = self.durable.discards.entries() as u64 + self.durable.frozen.cuts() + cuts + grows + listed + 1;
         let discard_leaves =
             discards.div_ceil(geometry.block() / DISCARD_BYTES as u64).max(self.durable.discards.leaves());
         let (changed, leaves) = self.durable.volumes.leaves_to_write(touched);
@@ -551,7 +553,8 @@ impl Pool {
         let full_ring = !self.durable.journal.has_space(more)
             || self.durable.journal.entries() > 4 * u64::from(self.limits.delta_entries);
         // A subtree that cannot be walked goes away with the next opening, if at all: no clear waits for that.
-        let cut_off = self.discards_to_walk() as u64 + self.cuts_to_merge();
+        let to_count = self.durable.discards.hidden().len();
+        let cut_off = (self.discards_to_walk() + to_count) as u64 + self.cuts_to_merge();
         let most = u64::from(self.limits.discards);
         let full_discards = cut_off > 0 && cleared.is_some_and(|cleared| cut_off + cleared.cuts > most);
         if !full_delta && !full_ring && has_metadata && !full_discards {
@@ -584,6 +587,7 @@ impl Pool {
     pub(crate) fn is_reclaimable(&self, clears_left: bool) -> bool {
         self.durable.delta.len() + self.durable.frozen.len() > 0
             || self.has_discards()
+            || self.has_hidden_to_count()
             || !self.durable.space.pending().is_empty()
             || self.checkpoint.is_in_progress()
             || self.is_growing()

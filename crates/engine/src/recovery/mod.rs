@@ -24,11 +24,12 @@ use alloc::vec::Vec;
 
 use crate::api::Failure;
 use crate::api::*;
+use crate::block_map::discards::{Discard, HiddenRange};
 use crate::block_map::map_buffer::{self, MapBuffer};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::height_for;
 use crate::format::record::Change;
-use crate::format::superblock::{Pointer, Root, Superblock, TreeId, VERSION};
+use crate::format::superblock::{Root, Superblock, TreeId, VERSION};
 use crate::format::volume::{self, Family, Keeps, most_blocks};
 use crate::journal::Journal;
 use crate::limits::REPLAY_ENTRY_BYTES;
@@ -533,20 +534,21 @@ impl Recovery {
             }
             TreeId::Discards => {
                 for entry in bytes.chunks_exact(crate::block_map::discards::DISCARD_BYTES) {
-                    let pointer = Pointer::read(entry, 0);
-                    if !pointer.is_none() {
-                        let volume = VolumeId(crate::format::bytes::u16_at(entry, 16));
-                        let level = entry[18];
-                        if !pool.durable.volumes().admits_level(level) {
+                    if let Some(range) = HiddenRange::read(entry) {
+                        let volume = pool.durable.volumes().find(range.volume).map(|at| &pool.durable.volumes()[at]);
+                        if volume.is_none_or(|volume| volume.family.parent.is_none()) {
                             return None;
                         }
-                        pool.durable.discards_mut().push(crate::block_map::discards::Discard {
-                            pointer,
-                            volume,
-                            level,
-                        });
-                        pool.durable.discards_mut().set_leaves(leaf + 1);
+                        pool.durable.discards_mut().hide(range);
+                    } else if let Some(discard) = Discard::read(entry) {
+                        if !pool.durable.volumes().admits_level(discard.level) {
+                            return None;
+                        }
+                        pool.durable.discards_mut().push(discard);
+                    } else {
+                        continue;
                     }
+                    pool.durable.discards_mut().set_leaves(leaf + 1);
                 }
             }
             TreeId::MapBuffer => {

@@ -404,6 +404,16 @@ impl Model {
         (least, most)
     }
 
+    /// Returns the least and the most number of non-zero blocks that a volume or snapshot reads as, inherited ones included.
+    pub fn referred(&self, volume: usize) -> (u64, u64) {
+        let volume = &self.volumes[volume];
+        volume.blocks.iter().fold((0, 0), |(least, most), (_, block)| match self.known(volume, block) {
+            Some(ZERO) => (least, most),
+            Some(_) => (least + 1, most + 1),
+            None => (least, most + 1),
+        })
+    }
+
     /// Returns the number of distinct non-zero contents of all volumes and snapshots, and true if all contents are known: those of a deleted snapshot may not
     /// be.
     pub fn distinct(&self) -> (u64, bool) {

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 82] = [
+pub const MUTANTS: [(Mutant, Hunt); 83] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -126,6 +126,7 @@ pub const MUTANTS: [(Mutant, Hunt); 82] = [
     (Mutant::ReleasedInherited, swarm(40)),
     (Mutant::UnflushedSnapshot, swarm(40)),
     (Mutant::BlankBelowFrom, swarm(40)),
+    (Mutant::UncountedHidden, swarm(40)),
     (Mutant::MovedForReader, swarm(40)),
     (Mutant::ScrubbedFrom, swarm(40)),
     (Mutant::GroupInTwoCuts, swarm(40)),

@@ -321,12 +321,18 @@ impl Bench {
                 break;
             }
         }
+        let findings = self.findings();
+        assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    /// Returns what the engine's account of its state finds.
+    pub fn findings(&self) -> Vec<String> {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let mut findings = Vec::new();
         engine.check(&mut |offset, length| World::read_bytes(disk, offset, length), &mut |finding| {
             findings.push(finding.to_string());
         });
-        assert!(findings.is_empty(), "{findings:?}");
+        findings
     }
 
     fn open(&mut self) -> Result<Recovered, OpenError> {

@@ -35,6 +35,7 @@ mod repair_snapshots;
 mod replicate;
 mod runs;
 mod scrub;
+mod snapshot_figures;
 mod snapshots;
 mod space;
 mod time_slices;

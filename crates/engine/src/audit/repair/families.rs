@@ -102,7 +102,7 @@ impl Planner<'_, '_> {
                  {name}@{}",
                 of.0, origin.name
             ));
-            let family = Family { parent: Some(origin.id), snapshot: None };
+            let family = Family { parent: Some(origin.id), ..Family::default() };
             let volume = Volume { id, name, family, logical_blocks_used: 0, ..origin.clone() };
             let entry = (volume, inherited_root(*root, born), *leaf);
             for (volume, ..) in found.iter_mut() {

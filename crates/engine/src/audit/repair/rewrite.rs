@@ -2,11 +2,14 @@
 //! from the old one, and never to a block that the superblock in force references.
 
 use alloc::format;
+use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{JournalEnd, Planner};
+use crate::api::VolumeId;
+use crate::audit::hidden::{HiddenBlocks, HiddenCount};
 use crate::block_map::map_buffer;
 use crate::format::bytes::{checksum, put_u16, put_u32, put_u64, u16_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
@@ -423,6 +426,7 @@ impl Planner<'_, '_> {
         for id in deleted {
             volumes.remove(volumes.find(id).expect("it is in the table"));
         }
+        self.recount_hidden();
         let block = self.geometry().block() as usize;
         self.rewrite_table(TreeId::Volumes, &|_, _, _| true, &mut |planner, number, _| {
             let mut page = vec![0; block];
@@ -466,6 +470,26 @@ impl Planner<'_, '_> {
             Some(page)
         });
         self.log.mappings = mappings;
+    }
+
+    /// Counts the blocks that each map hides of its parent. Where a page cannot be read, the old count stays.
+    fn recount_hidden(&mut self) {
+        let (fanout, leaf_entries) = (self.geometry().fanout(), self.geometry().map_leaf_entries());
+        let maps: Vec<VolumeId> = self.engine.pool.durable.volumes().iter().map(|volume| volume.id).collect();
+        let volumes = core::mem::take(self.engine.pool.durable.volumes_mut());
+        // A page that two trees named at first is bad in the survey. One of them has it still.
+        let mut read = |pointer: Pointer, _: u8| match self.written.get(&pointer.location) {
+            Some(&at) => Some(Rc::from(self.plan.pages[at].1.as_slice())),
+            None => self.read_page(Region::Metadata, pointer).ok().map(Rc::from),
+        };
+        let mut count = HiddenCount { volumes: &volumes, fanout, leaf_entries, read: &mut read };
+        let counted: Vec<Option<HiddenBlocks>> = maps.into_iter().map(|map| count.of(map)).collect();
+        *self.engine.pool.durable.volumes_mut() = volumes;
+        for (at, found) in counted.into_iter().enumerate() {
+            if let Some(found) = found {
+                self.engine.pool.durable.volumes_mut().recount_hidden(at, found.mapped);
+            }
+        }
     }
 
     /// Empties the list of discards: the subtrees that were cut off are free.

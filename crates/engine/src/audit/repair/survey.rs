@@ -22,7 +22,7 @@ impl Planner<'_, '_> {
     // ---- pages ----
 
     /// Reads a page that its parent proves, or returns the reason why it cannot be used.
-    fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
+    pub(super) fn read_page(&mut self, region: Region, pointer: Pointer) -> Result<Vec<u8>, String> {
         let metadata = &self.engine.pool.metadata;
         let key = PageKey { region, location: pointer.location };
         if !metadata.is_valid(key) {

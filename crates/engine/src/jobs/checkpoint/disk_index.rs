@@ -247,7 +247,7 @@ impl Checkpoint {
                 // The pages below the lost one stay in use while its pointers are unknown.
                 let Missing { key, pointer, .. } = missing;
                 if level > 0 {
-                    pool.durable.discards_mut().push(Discard { pointer, volume: NO_VOLUME, level });
+                    pool.durable.discards_mut().push(Discard::new(pointer, NO_VOLUME, level));
                 } else {
                     pool.free_index_page(key.location);
                 }

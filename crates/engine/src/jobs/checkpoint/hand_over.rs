@@ -13,7 +13,8 @@
 //! A place that was handed over is NONE in the snapshot's map. So a part begins at the first place that is left, and needs no cursor. Both maps change in one
 //! superblock. During the hand-over, descendants of the child look for blocks of the snapshot in the child first (`block_map/lineage.rs`).
 //!
-//! What must hold: no key of the snapshot is in a delta or in the map buffer (`Pool::review_hand_over`); its blocks count as the child's.
+//! What must hold: no key of the snapshot is in a delta or in the map buffer (`Pool::review_hand_over`); its blocks, and those that it hides, count as the
+//! child's. The child has counted all that it hides of the snapshot: released blocks cannot be counted later, and it hides one block less for each.
 
 use super::{Checkpoint, Progress};
 use crate::api::VolumeId;
@@ -122,7 +123,8 @@ impl Checkpoint {
         } else {
             part.from.open(metadata, level, index)?;
             part.from.replace(metadata, level, index, Pointer::NONE);
-            pool.durable.discards_mut().push(Discard { pointer, volume: part.taker, level });
+            let given = Discard { is_given: true, ..Discard::new(pointer, part.taker, level) };
+            pool.durable.discards_mut().push(given);
         }
         part.pass(fanout);
         self.discard_budget.note_walked((self.shared.changes.len() - before) as u64);
@@ -138,6 +140,7 @@ impl Checkpoint {
         leaf: u64,
         pointer: Pointer,
     ) -> Result<(), Stop> {
+        let taker = pool.durable.volumes().find(part.taker).ok_or(Stop::Contradiction)?;
         let page = part.to.leaf(&mut pool.metadata, leaf, false)?.ok_or(Stop::Contradiction)?;
         part.from.open(&mut pool.metadata, 0, leaf)?;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
@@ -161,6 +164,7 @@ impl Checkpoint {
         part.from.replace(&mut pool.metadata, 0, leaf, Pointer::NONE);
         pool.metadata.free_later(pointer.location);
         pool.durable.volumes_mut().note_unmapped(part.taker, freed);
+        pool.durable.volumes_mut().note_unhidden(taker, freed);
         pool.note_slots_freed();
         Ok(())
     }
@@ -185,6 +189,11 @@ impl Checkpoint {
 /// Begins a part of the hand-over that is in progress, if there is one.
 fn begin(pool: &mut Pool, budget: WalkBudget) -> Option<HandOver> {
     let (giver, taker) = pool.hand_over().filter(|_| !budget.is_spent())?;
+    if pool.durable.discards().counts_hidden_of(taker) {
+        // Only pages that cannot be read are left to be counted by now. The next opening tries again.
+        pool.stop_hand_over();
+        return None;
+    }
     let left = pool.places_to_hand_over(budget);
     let volumes = pool.durable.volumes();
     let root = |map: VolumeId| volumes.map(volumes.find(map).expect("it is in the table"));

@@ -5,12 +5,12 @@ use super::{Checkpoint, CheckpointStage, Progress, TABLES};
 use crate::api::{PageId, VolumeId};
 use crate::block_map::discards::{DISCARD_BYTES, Discard};
 use crate::block_map::map_buffer::Leaf;
-use crate::format::bytes::{put_u16, put_u32, put_u64, u32_at, u64_at};
+use crate::format::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::superblock::{Pointer, Root, TreeId};
 use crate::metadata::page_cache::{PageKey, Region};
-use crate::metadata::tree::{Stop, Walk, Writer, lookup};
+use crate::metadata::tree::{CutOff, Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
@@ -109,6 +109,7 @@ impl Checkpoint {
             }
             let (mapped, unmapped) = (core::mem::take(&mut self.mapped), core::mem::take(&mut self.unmapped));
             pool.durable.volumes_mut().note_merged(self.shared.volume_at, mapped, unmapped);
+            pool.durable.volumes_mut().note_hidden(self.shared.volume_at, core::mem::take(&mut self.hidden));
             self.take_snapshot(pool, id);
             if deleted {
                 if !pool.durable.volumes().map(self.shared.volume_at).pointer.is_none() {
@@ -243,13 +244,13 @@ impl Checkpoint {
         } else {
             let mut from = leaf;
             let mut cut_off = core::mem::take(&mut self.cut_off);
-            let writer = self.map_writer(pool);
-            let result = writer.cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off, None);
-            let volume = first.volume();
-            let lost = usize::from(pool.mutant(Mutant::LostSubtree));
-            for (pointer, level) in cut_off.drain(..).skip(lost) {
-                pool.durable.discards_mut().push(Discard { pointer, volume, level });
+            let result = self.map_writer(pool).cut(&mut pool.metadata, &mut from, end / per_leaf, &mut cut_off);
+            let lost = pool.mutant(Mutant::LostSubtree).then(|| cut_off.iter().position(|cut| cut.pointer.has_page()));
+            if let Some(at) = lost.flatten() {
+                cut_off.remove(at);
             }
+            self.discard(pool, first.volume(), &cut_off);
+            cut_off.clear();
             self.cut_off = cut_off;
             self.clears[self.clear_at].0 = base + from.min(end / per_leaf) * per_leaf;
             result?;
@@ -262,13 +263,39 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Walks one page of a discarded subtree.
+    /// Lists the subtrees of the merged volume that were cut off. Inherited blocks in them are to be counted, unless the volume is deleted: then nothing reads the
+    /// count.
+    fn discard(&self, pool: &mut Pool, volume: VolumeId, cut_off: &[CutOff]) {
+        let merged = &pool.durable.volumes()[self.shared.volume_at];
+        let counts = merged.deleted.is_none() && merged.family.parent.is_some();
+        let fanout = pool.metadata.geometry().fanout();
+        for &CutOff { pointer, level, index } in cut_off {
+            let index = counts.then_some(index);
+            pool.durable.discards_mut().cut(Discard { index, ..Discard::new(pointer, volume, level) }, fanout);
+        }
+    }
+
+    /// Counts the blocks in one inherited leaf that was cut off.
+    fn count_hidden(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
+        let Some(&range) = pool.durable.discards().hidden().last() else { return Ok(Progress::Next) };
+        let (blocks, next) = pool.hidden_in_leaf(range)?;
+        let at = pool.durable.volumes().find(range.volume).ok_or(Stop::Contradiction)?;
+        if !pool.mutant(Mutant::UncountedHidden) {
+            pool.durable.volumes_mut().note_hidden(at, blocks);
+        }
+        pool.durable.discards_mut().note_counted(next);
+        self.discard_budget.note_walked(0);
+        Ok(Progress::More)
+    }
+
+    /// Walks one page of a discarded subtree, or counts the blocks of an inherited leaf.
     pub(super) fn walk_discards(&mut self, pool: &mut Pool) -> Result<Progress, Stop> {
         if self.discard_budget.is_spent() {
             return Ok(Progress::Next);
         }
-        let Some(discard) = pool.durable.discards().next() else {
-            return Ok(Progress::Next);
+        let Some(discard) = pool.durable.discards().next().filter(|_| !pool.durable.discards().has_much_hidden())
+        else {
+            return self.count_hidden(pool);
         };
         if discard.volume == NO_VOLUME {
             pool.walk_disk_index(discard)?;
@@ -276,7 +303,7 @@ impl Checkpoint {
             pool.note_slots_freed();
             return Ok(Progress::More);
         }
-        let Discard { pointer, volume, level } = discard;
+        let Discard { pointer, volume, level, index, is_given } = discard;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         if !pool.metadata.is_valid(key) || !pool.metadata.allocator().is_used(pointer.location) {
             return Err(Stop::Contradiction);
@@ -287,18 +314,23 @@ impl Checkpoint {
         let bytes = pool.metadata.pages().bytes(page);
         let before = self.shared.changes.len();
         if level > 0 {
-            for child in bytes.chunks_exact(16) {
-                let pointer = Pointer::read(child, 0);
-                if pointer.has_page() {
-                    pool.durable.discards_mut().push(Discard { pointer, volume, level: level - 1 });
-                }
+            let fanout = pool.metadata.geometry().fanout();
+            for (number, child) in (0..).zip(bytes.chunks_exact(16)) {
+                let (pointer, level) = (Pointer::read(child, 0), level - 1);
+                let index = index.map(|index| index.saturating_mul(fanout).saturating_add(number));
+                pool.durable.discards_mut().cut(Discard { pointer, level, index, ..discard }, fanout);
             }
         } else {
+            let inherited = bytes.chunks_exact(8).filter(|entry| Entry(u64_at(entry, 0)).inherited_from().is_some());
+            let hidden = if index.is_some() { inherited.count() as u64 } else { 0 };
             let slots = bytes.chunks_exact(8).filter_map(|entry| Entry(u64_at(entry, 0)).slot());
             self.shared.changes.extend(slots.map(|slot| (slot, -1)));
             let freed = (self.shared.changes.len() - before) as u64;
             if !pool.durable.volumes_mut().note_unmapped(volume, freed) {
                 pool.walked_orphans(freed);
+            } else if let Some(at) = pool.durable.volumes().find(volume) {
+                pool.durable.volumes_mut().note_hidden(at, hidden);
+                pool.durable.volumes_mut().note_unhidden(at, if is_given { freed } else { 0 });
             }
         }
         self.discard_budget.note_walked((self.shared.changes.len() - before) as u64);
@@ -542,7 +574,7 @@ fn next_table_leaf(pool: &Pool, table: TreeId, from: u64) -> Option<u64> {
 
 /// Returns the number of leaves that the discard list fills.
 pub(super) fn discard_table_leaves(pool: &Pool) -> u64 {
-    pool.durable.discards().len().div_ceil(pool.metadata.geometry().block_size as usize / DISCARD_BYTES) as u64
+    pool.durable.discards().entries().div_ceil(pool.metadata.geometry().block_size as usize / DISCARD_BYTES) as u64
 }
 
 fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
@@ -559,11 +591,7 @@ fn fill_table_leaf(pool: &mut Pool, table: TreeId, leaf: u64, page: PageId) {
             bytes.fill(0);
             let per_leaf = bytes.len() / DISCARD_BYTES;
             for (i, out) in bytes.chunks_exact_mut(DISCARD_BYTES).enumerate() {
-                if let Some(discard) = pool.durable.discards().get(leaf as usize * per_leaf + i) {
-                    discard.pointer.write(out, 0);
-                    put_u16(out, 16, discard.volume.0);
-                    out[18] = discard.level;
-                }
+                pool.durable.discards().write(leaf as usize * per_leaf + i, out);
             }
         }
         TreeId::SpaceMap | TreeId::Counts | TreeId::Summaries | TreeId::DiskIndex | TreeId::MapBuffer => {

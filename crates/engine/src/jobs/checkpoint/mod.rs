@@ -48,12 +48,12 @@ use crate::block_map::map_buffer::{Leaf, Pass};
 use crate::format::entry::{Entry, Key, Slot};
 use crate::format::geometry::Geometry;
 use crate::format::layout::TableForm;
-use crate::format::superblock::{Parameters, Pointer, Superblock, TreeId};
+use crate::format::superblock::{Parameters, Superblock, TreeId};
 use crate::jobs::Jobs;
 use crate::jobs::job::Job;
 use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
-use crate::metadata::tree::{Stop, Writer};
+use crate::metadata::tree::{CutOff, Stop, Writer};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::checkpoint_state::CheckpointProgress;
@@ -130,6 +130,8 @@ pub(crate) struct Checkpoint {
     /// Blocks of that volume that were mapped to slots so far, and those that no longer are.
     mapped: u64,
     unmapped: u64,
+    /// Blocks of that volume that were inherited so far and no longer are, without those in whole leaves that were cut off.
+    hidden: u64,
     clear_at: usize,
     point_at: usize,
     /// Number of points before `point_at` that stay in the map buffer; they come first in `points`.
@@ -163,7 +165,7 @@ pub(crate) struct Checkpoint {
     released: usize,
     /// Last of the records that refer, or referred, to slots which the merge leaves held: durable before the superblock is.
     held_by: u64,
-    cut_off: Vec<(Pointer, u8)>,
+    cut_off: Vec<CutOff>,
     discard_budget: WalkBudget,
     /// Part of a hand-over, once it has begun.
     handed: Option<HandOver>,
@@ -246,8 +248,8 @@ impl Jobs {
     /// Returns true if a checkpoint is due only to walk subtrees that discards cut off, or will cut off when it merges them.
     #[inline]
     fn discards_are_due(pool: &Pool, load: &LoadSnapshot) -> bool {
-        let any = pool.has_discards() || pool.durable.delta().cuts() > 0;
-        let are_many = || pool.discards_to_walk() as u64 >= u64::from(pool.limits.discards) / 2;
+        let any = pool.has_discards() || pool.has_hidden_to_count() || pool.durable.delta().cuts() > 0;
+        let are_many = || pool.durable.discards().entries() as u64 >= u64::from(pool.limits.discards) / 2;
         any && pool.state.phase() == Phase::Serving
             && !pool.has_much_pending()
             && (are_many() || Jobs::has_rested(pool, load))
@@ -384,6 +386,7 @@ impl Jobs {
                 merging: None,
                 mapped: 0,
                 unmapped: 0,
+                hidden: 0,
                 clear_at: 0,
                 point_at: 0,
                 kept: 0,

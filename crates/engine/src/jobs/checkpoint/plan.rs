@@ -87,9 +87,12 @@ impl Checkpoint {
         Progress::Next
     }
 
-    /// Notes that a mapping is replaced: its slot loses a reference.
+    /// Notes that a mapping is replaced: its slot loses a reference. An inherited one has none: the map hides it from now on.
     pub(super) fn release(&mut self, pool: &mut Pool, key: Key, before: Entry) {
-        let Some(slot) = before.slot() else { return };
+        let Some(slot) = before.slot() else {
+            self.hidden += u64::from(before.inherited_from().is_some());
+            return;
+        };
         self.shared.changes.push((slot, -1));
         match self.merging {
             Some(_) => self.unmapped += 1,

@@ -147,12 +147,12 @@ fn a_leaf_beyond_the_reach_raises_the_root_and_a_cut_beyond_it_cuts_nothing() {
     let mut writer = Writer::new(Region::Metadata, root);
     let (reach, mut cut) = (fanout.pow(3), Vec::new());
     let (mut from, end) = (reach, reach * fanout);
-    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
     assert_eq!(cut, []);
     let mut from = fanout;
-    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
+    done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
     perform(&mut metadata, &mut disk);
-    let there: usize = cut.iter().map(|&(pointer, level)| leaves_of(&mut metadata, &mut disk, pointer, level)).sum();
+    let there: usize = cut.iter().map(|cut| leaves_of(&mut metadata, &mut disk, cut.pointer, cut.level)).sum();
     assert_eq!(there, 3);
     root = done(&mut metadata, &mut disk, |metadata| writer.finish(metadata));
     perform(&mut metadata, &mut disk);
@@ -222,11 +222,11 @@ proptest! {
                     }
                     Change::Cut(first, end) => {
                         let (mut from, mut cut) = (first, Vec::new());
-                        done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut, None));
+                        done(&mut metadata, &mut disk, |metadata| writer.cut(metadata, &mut from, end, &mut cut));
                         perform(&mut metadata, &mut disk);
                         let here = model.range(first..end).filter(|(_, value)| **value != 0).count();
                         let there: usize =
-                            cut.iter().map(|&(pointer, level)| leaves_of(&mut metadata, &mut disk, pointer, level)).sum();
+                            cut.iter().map(|cut| leaves_of(&mut metadata, &mut disk, cut.pointer, cut.level)).sum();
                         prop_assert_eq!(there, here, "what is cut off is what was there");
                         model.retain(|leaf, _| !(first..end).contains(leaf));
                     }

@@ -10,11 +10,22 @@
 //! The map of a deleted volume is walked in parts, after the volume has left the list. The rest of such maps is counted here while the pool is
 //! open. After a restart the count is unknown until all of them are walked; the figures then say so.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use crate::api::VolumeId;
+use crate::block_map::discards::HiddenRange;
+use crate::format::bytes::u64_at;
+use crate::format::entry::Entry;
 use crate::format::volume::Volume;
+use crate::metadata::page_cache::Region;
+use crate::metadata::tree::{Stop, Walk, lookup};
 use crate::pool::Pool;
 use crate::pool::disk_index::NO_VOLUME;
 use crate::pool::state::Phase;
+
+/// Number of lookups of one step in inherited leaves that were cut off.
+const ABSENT_AT_ONCE: u32 = 64;
 
 /// Counts of the tables at a moment. Those of the volumes are with the volumes.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +56,10 @@ impl Held {
     }
 }
 
+/// Inherited blocks of maps, as far as an answer has counted them.
+#[derive(Default)]
+pub struct InheritedCounts(BTreeMap<VolumeId, i64>);
+
 impl Pool {
     /// Saves the counts of the tables: a checkpoint begins to change them.
     pub(crate) fn note_counted(&mut self) {
@@ -60,8 +75,9 @@ impl Pool {
         self.review_orphans();
     }
 
-    /// Adds the blocks of a deleted volume that leaves the list to those in unwalked subtrees.
+    /// Adds the blocks of a deleted volume that leaves the list to those in unwalked subtrees. Nothing reads its count of hidden blocks any more.
     pub(crate) fn orphan(&mut self, volume: &Volume) {
+        self.durable.discards.forget_hidden(volume.id);
         self.durable.orphaned = self.durable.orphaned.map(|blocks| blocks + volume.logical_blocks_used);
     }
 
@@ -90,6 +106,74 @@ impl Pool {
         let merged = self.durable.volumes.blocks_formerly(volume);
         let newer = self.durable.delta.mapped(volume.id) + self.durable.frozen.mapped(volume.id);
         (merged + newer).min(volume.size.div_ceil(self.geometry().block()))
+    }
+
+    /// Returns the number of mapped blocks that a map inherits: those that its parent maps or inherits, without those that it hides. `known` saves steps after
+    /// other maps of the family. Negative while blocks of a deleted snapshot without parent are released: they are counted in its child, as own and as hidden.
+    fn inherited_by(&self, map: VolumeId, known: &mut InheritedCounts) -> i64 {
+        let mut path = Vec::new();
+        let mut next = Some(map);
+        let mut blocks = 0;
+        while let Some((id, at)) = next.and_then(|id| Some((id, self.durable.volumes.find(id)?))) {
+            if let Some(&found) = known.0.get(&id) {
+                blocks = found;
+                break;
+            }
+            path.push((id, at));
+            next = self.durable.volumes.lineage().parent(id);
+        }
+        for (id, at) in path.into_iter().rev() {
+            let volume = &self.durable.volumes[at];
+            if let Some(parent) = volume.family.parent.and_then(|parent| self.durable.volumes.find(parent)) {
+                blocks += self.durable.volumes[parent].logical_blocks_used as i64;
+            }
+            blocks -= volume.family.hidden_blocks as i64;
+            known.0.insert(id, blocks);
+        }
+        blocks
+    }
+
+    /// Returns the number of mapped, non-zero blocks that a volume reads as: its own and those that it inherits. Blocks overwritten since the last merge count
+    /// twice, up to its size.
+    pub(crate) fn referred_by(&self, volume: &Volume, known: &mut InheritedCounts) -> u64 {
+        let blocks = self.held_by(volume).saturating_add_signed(self.inherited_by(volume.id, known));
+        blocks.min(volume.size.div_ceil(self.geometry().block()))
+    }
+
+    /// Counts the mapped blocks in the first leaf of a range that the ancestor has. Returns their number, and the leaf to continue with.
+    pub(crate) fn hidden_in_leaf(&mut self, range: HiddenRange) -> Result<(u64, u64), Stop> {
+        let HiddenRange { volume, epoch, first, end } = range;
+        let fanout = self.geometry().fanout();
+        let (mut map, mut epoch) = (volume, epoch);
+        let mut leaf = first;
+        for _ in 0..ABSENT_AT_ONCE {
+            if leaf >= end {
+                break;
+            }
+            map = self.durable.volumes.lineage().ancestor_for(map, epoch).ok_or(Stop::Contradiction)?;
+            let at = self.durable.volumes.find(map).ok_or(Stop::Contradiction)?;
+            match lookup(&mut self.metadata, Region::Metadata, self.durable.volumes.map(at), leaf) {
+                Walk::Leaf(page) => {
+                    let entries = self.metadata.pages().bytes(page).chunks_exact(8);
+                    let is_mapped = |entry: Entry| entry.slot().is_some() || entry.inherited_from().is_some();
+                    let mapped = entries.filter(|entry| is_mapped(Entry(u64_at(entry, 0)))).count();
+                    return Ok((mapped as u64, leaf + 1));
+                }
+                Walk::From { epoch: older, .. } => {
+                    epoch = older;
+                    continue;
+                }
+                Walk::Absent(level) => {
+                    let span = fanout.saturating_pow(level.into());
+                    leaf = (leaf / span).saturating_add(1).saturating_mul(span);
+                }
+                // Lost blocks count for none. Those of a page that cannot be read are not known: the count is too low by them.
+                Walk::Missing(missing) if self.is_unreadable(&missing) => leaf += 1,
+                Walk::Missing(missing) => return Err(Stop::Missing(missing)),
+            }
+            (map, epoch) = (volume, range.epoch);
+        }
+        Ok((0, leaf.min(end)))
     }
 
     /// Returns the current counts of mapped blocks and of their slots.

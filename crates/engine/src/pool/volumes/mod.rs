@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(create(&mut engine, "first"), u16::MAX - 3);
         assert_eq!(create(&mut engine, "last"), u16::MAX - 2);
         assert_eq!(create(&mut engine, "a"), 1);
-        engine.pool.durable.discards.push(Discard { pointer: Pointer::NONE, volume: VolumeId(2), level: 0 });
+        engine.pool.durable.discards.push(Discard::new(Pointer::NONE, VolumeId(2), 0));
         // The checkpoint in progress has removed number 3; its delta may still name it.
         engine.pool.durable.volumes.begin_counting();
         let template = engine.pool.durable.volumes[0].clone();

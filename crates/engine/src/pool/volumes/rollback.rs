@@ -76,8 +76,9 @@ impl Pool {
     pub(crate) fn discard_rolled_back(&mut self) {
         for at in self.durable.volumes.rolled_back() {
             let (root, volume) = (self.durable.volumes.map(at), self.durable.volumes[at].id);
+            self.durable.discards.forget_hidden(volume);
             if root.pointer.has_page() && !self.mutant(Mutant::KeptRoot) {
-                self.durable.discards.push(Discard { pointer: root.pointer, volume, level: root.height });
+                self.durable.discards.push(Discard::new(root.pointer, volume, root.height));
             }
         }
     }

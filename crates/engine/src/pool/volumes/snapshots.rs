@@ -81,7 +81,7 @@ impl Pool {
             let entry = Volume {
                 id: snapshot,
                 name: String::from(name),
-                family: Family { parent: None, snapshot: Some(taken) },
+                family: Family { snapshot: Some(taken), ..Family::default() },
                 properties: volume.properties.with(&off),
                 is_pressed: false,
                 // The checkpoint that makes it sets both sizes.
@@ -183,7 +183,7 @@ impl Pool {
         let clone = Volume {
             id,
             name: String::from(name),
-            family: Family { parent: Some(snapshot), snapshot: None },
+            family: Family { parent: Some(snapshot), ..Family::default() },
             logical_blocks_used: 0,
             since,
             properties: origin.properties.with(&writable),

@@ -24,7 +24,7 @@ use crate::dedup::timing::Mode;
 use crate::format::geometry::Geometry;
 use crate::format::layout::{PACKED_VOLUME_BYTES, TableForm, VOLUME_BYTES, height_for};
 use crate::format::superblock::{Pointer, Root};
-use crate::format::volume::{self, Keeps, Volume, most_blocks};
+use crate::format::volume::{self, Family, Keeps, Volume, most_blocks};
 use crate::metadata::tree::Ancestor;
 use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
 use crate::properties::VolumeProperties;
@@ -706,6 +706,28 @@ impl VolumeTable {
         self.set_used(at, (used + mapped).saturating_sub(unmapped));
     }
 
+    /// Notes that a map does not inherit `blocks` mapped blocks of its parent any more.
+    pub(crate) fn note_hidden(&mut self, at: usize, blocks: u64) {
+        if blocks > 0 {
+            self.volumes[at].family.hidden_blocks += blocks;
+            self.dirty.insert(self.volumes[at].id);
+        }
+    }
+
+    /// Notes that `blocks` blocks that a map hides were released.
+    pub(crate) fn note_unhidden(&mut self, at: usize, blocks: u64) {
+        if blocks > 0 {
+            let hidden = &mut self.volumes[at].family.hidden_blocks;
+            *hidden = hidden.saturating_sub(blocks);
+            self.dirty.insert(self.volumes[at].id);
+        }
+    }
+
+    /// Puts a recounted number of blocks that a map does not inherit in place.
+    pub(crate) fn recount_hidden(&mut self, at: usize, blocks: u64) {
+        self.volumes[at].family.hidden_blocks = blocks;
+    }
+
     fn set_used(&mut self, at: usize, blocks: u64) {
         self.note_former(at);
         let volume = &mut self.volumes[at];
@@ -803,7 +825,7 @@ impl VolumeTable {
             volume.name = former.unwrap_or(&volume.name).clone();
             if let Some(&snapshot) = rolled_back {
                 (volume.merged_size, root) = self.as_rolled_back(snapshot);
-                volume.family.parent = Some(snapshot);
+                volume.family = Family { parent: Some(snapshot), hidden_blocks: 0, ..volume.family };
             }
             volume::encode(&volume, root, out);
         };

@@ -116,7 +116,10 @@ const NO_METRICS: &[(&str, &[&str])] = &[
             "writes.removed_percent",
         ],
     ),
-    ("lists and sentences", &["cache.history", "damages", "flash.reason", "snapshots.most", "volumes[].snapshots_failure"]),
+    (
+        "lists and sentences",
+        &["cache.history", "damages", "flash.reason", "snapshots.most", "volumes[].snapshots_failure"],
+    ),
     (
         "details of a job whose state and progress are metrics",
         &["dedup.backlog", "dedup.short_of_space", "relocate.kept", "relocate.short_of_space"],

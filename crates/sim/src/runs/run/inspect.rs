@@ -253,6 +253,7 @@ impl Run {
         if status.capacity_bytes != geometry.capacity_bytes() || status.data_blocks_used > geometry.slots() {
             return wrong("the capacity is wrong");
         }
+        let mut known = engine::InheritedCounts::default();
         for listed in self.world.engine.volumes() {
             let engine = &self.world.engine;
             let found = [engine.volume(listed.id), engine.volume_named(&engine.full_name(listed))];
@@ -264,6 +265,15 @@ impl Run {
             let own = listed.logical_blocks_used;
             if !at.is_some_and(|at| (used[at].0..=used[at].1).contains(&own)) || now != own {
                 return wrong(&format!("volume {} says {} logical blocks", listed.name, listed.logical_blocks_used));
+            }
+            let (least, most) = at.map_or((0, 0), |at| self.model.referred(at));
+            let referred = engine.referred_by(listed, &mut known);
+            if !(least..=most).contains(&referred) {
+                let family = listed.family;
+                return wrong(&format!(
+                    "{} refers to {referred} blocks, not {least} to {most}: {family:?}",
+                    listed.name
+                ));
             }
         }
         let engine = &self.world.engine;

@@ -142,13 +142,14 @@ impl TestFamily {
                     self.map_mut(at).view.retain(|lba, _| !(first..end).contains(lba));
                 }
                 MapChange::Cut(first, end) => {
-                    let (mut from, mut cut, mut inherited) = (first, Vec::new(), Vec::new());
-                    self.done(|metadata| writer.cut(metadata, &mut from, end, &mut cut, Some(&mut inherited)));
+                    let (mut from, mut cut) = (first, Vec::new());
+                    self.done(|metadata| writer.cut(metadata, &mut from, end, &mut cut));
                     perform(&mut self.metadata, &mut self.disk);
-                    for (pointer, level) in cut {
-                        self.release(pointer, level);
-                    }
-                    for (pointer, level, index) in inherited {
+                    for CutOff { pointer, level, index } in cut {
+                        if pointer.has_page() {
+                            self.release(pointer, level);
+                            continue;
+                        }
                         let span = self.metadata.geometry.fanout().pow(level.into());
                         let leaves = index * span..(index + 1) * span;
                         assert!(pointer.inherited_from().is_some() && first <= leaves.start && leaves.end <= end);
@@ -505,6 +506,6 @@ fn pointers_and_entries_from_where_no_ancestor_has_a_page_are_contradictions() {
     assert_eq!(stop(root, vec![lost], 0), None, "what an ancestor has lost is lost");
     let mut writer = Writer::new(Region::Metadata, root);
     let (mut first, mut cut) = (0, Vec::new());
-    let result = writer.cut(&mut family.metadata, &mut first, u64::MAX, &mut cut, None);
+    let result = writer.cut(&mut family.metadata, &mut first, u64::MAX, &mut cut);
     assert_eq!(result, Err(Stop::Contradiction), "a map without ancestors");
 }

@@ -15,7 +15,7 @@ impl VolumeTable {
     /// Makes the families of all volumes, once the table has been read, after a check of them. `epoch` is that of the newest checkpoint.
     pub(crate) fn link(&mut self, epoch: u64) -> Result<(), LineageError> {
         let member = |volume: &Volume| {
-            let Family { parent, snapshot } = volume.family;
+            let Family { parent, snapshot, .. } = volume.family;
             let (parent, born) =
                 (parent.map_or(0, |parent| parent.0.into()), snapshot.map_or(0, |snapshot| snapshot.born));
             Member { map: volume.id, parent, born, gives: snapshot.is_some_and(|snapshot| snapshot.gives) }
@@ -45,19 +45,19 @@ impl VolumeTable {
     /// Makes a snapshot of a volume, at the checkpoint of epoch `born`: the snapshot takes the map as merged, and the volume inherits all of it.
     pub(crate) fn take_snapshot(&mut self, volume: usize, snapshot: usize, born: u64) {
         let (id, map) = (self.volumes[snapshot].id, self.maps[volume]);
-        let Volume { merged_size, logical_blocks_used, family: Family { parent, .. }, .. } = self.volumes[volume];
+        let Volume { merged_size, logical_blocks_used, family, .. } = self.volumes[volume];
         self.set_used(snapshot, logical_blocks_used);
         self.set_used(volume, 0);
         self.count(snapshot, -1);
         let taken = &mut self.volumes[snapshot];
         (taken.size, taken.merged_size) = (merged_size, merged_size);
-        taken.family.parent = parent;
+        (taken.family.parent, taken.family.hidden_blocks) = (family.parent, family.hidden_blocks);
         taken.family.snapshot.as_mut().expect("it was entered as a snapshot").born = born;
         self.by_epoch.insert((self.volumes[volume].id, born), id);
         self.maps[snapshot] = map;
         self.count(snapshot, 1);
         self.set_map(volume, inherited_root(map, born));
-        self.volumes[volume].family.parent = Some(id);
+        self.volumes[volume].family = Family { parent: Some(id), hidden_blocks: 0, ..family };
         self.note_exchanged(volume);
         self.lineage.snapshot(self.volumes[volume].id, id, born);
         self.dirty.insert(id);
@@ -86,7 +86,8 @@ impl VolumeTable {
             let (size, root) = self.as_rolled_back(snapshot);
             self.count(at, -1);
             let volume = &mut self.volumes[at];
-            (volume.size, volume.merged_size, volume.family.parent) = (size, size, Some(snapshot));
+            (volume.size, volume.merged_size) = (size, size);
+            volume.family = Family { parent: Some(snapshot), hidden_blocks: 0, ..volume.family };
             self.maps[at] = root;
             self.count(at, 1);
             self.note_exchanged(at);
@@ -148,8 +149,8 @@ impl VolumeTable {
         })
     }
 
-    /// Begins to hand over a deleted snapshot to its only child. Its blocks count as the child's from now on. `is_first`: only a mutant lets younger maps
-    /// look for them in the snapshot first.
+    /// Begins to hand over a deleted snapshot to its only child. Its blocks, and those that it hides, count as the child's from now on.
+    /// `is_first`: only a mutant lets younger maps look for them in the snapshot first.
     pub(crate) fn begin_hand_over(&mut self, giver: VolumeId, is_first: bool) {
         let child = self.lineage.children(giver).next().expect("it has a child");
         let at = self.find(giver).expect("it is in the table");
@@ -169,6 +170,8 @@ impl VolumeTable {
             let blocks = self.volumes[giver].logical_blocks_used;
             self.set_used(giver, 0);
             self.set_used(to, self.volumes[to].logical_blocks_used + blocks);
+            let hidden = core::mem::take(&mut self.volumes[giver].family.hidden_blocks);
+            self.volumes[to].family.hidden_blocks += hidden;
         }
     }
 
