@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use engine::Superblock;
+use engine::{InheritedCounts, Superblock};
 
 use crate::commands::check::{Audit, Overlay};
 use crate::commands::error_text::explain_open;
@@ -25,7 +25,9 @@ pub fn report(path: &Path, selection: &Selection) -> anyhow::Result<Report> {
         bail!("{} cannot be opened: {}", path.display(), explain_open(error));
     }
     let engine = audit.engine();
-    let volumes = selection.volumes(engine).into_iter().map(|volume| VolumeReport::new(volume, engine, 0)).collect();
+    let mut known = InheritedCounts::default();
+    let of_volume = |volume| VolumeReport::new(volume, engine, 0, &mut known);
+    let volumes = selection.volumes(engine).into_iter().map(of_volume).collect();
     let mut report = Report::new(engine, memory::of_pool(engine.properties().memory()), volumes);
     report.needs_recovery = needs_recovery(&superblock);
     Ok(report)

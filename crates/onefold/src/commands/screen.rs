@@ -197,6 +197,7 @@ impl Screen<'_> {
         if all.is_empty() {
             return vec![Line::from("no volumes yet")];
         }
+        let inherits = all.iter().any(|volume| volume.inherits());
         let shown = all.len().min(most.saturating_sub(1)).min(self.volumes_most);
         let column = |title, importance, cell: &dyn Fn(&VolumeReport) -> String| Column {
             title,
@@ -206,6 +207,7 @@ impl Screen<'_> {
         let columns = vec![
             column("volume", 0, &|volume| volume.name.clone()),
             column("holds", 1, &|volume| size::show(volume.logical_blocks_used.saturating_mul(4096))),
+            column("refer", 5, &|volume| if inherits { volume.refer_text() } else { String::new() }),
             column("shared", 2, &|volume| volume.shared_text()),
             column("size", 5, &|volume| size::show(volume.size_bytes)),
             column("policy", 3, &|volume| volume.policy.clone()),

@@ -168,8 +168,8 @@ fn volumes(report: &Report, find: &str) -> String {
     let since = report.opened_text();
     let (family, held) = match has_families {
         true => (
-            "<th class=\"wide\">clone of</th><th>snapshots</th><th class=\"wide\">clones</th>",
-            " Snapshots: their number, and the data that only they keep or that the volume still has from them.",
+            "<th class=\"wide\">refer</th><th class=\"wide\">clone of</th><th>snapshots</th><th class=\"wide\">clones</th>",
+            " Refer: the data that a volume reads as, with what it has from a snapshot. Snapshots: their number, and what they hold.",
         ),
         false => ("", ""),
     };
@@ -180,7 +180,7 @@ fn volumes(report: &Report, find: &str) -> String {
     )
 }
 
-/// Returns the cells on the family of a volume: its origin, its snapshots with what they hold, and their clones.
+/// Returns the cells on the family of a volume: referred data, origin, snapshots with their data, and clones of these.
 fn family(volume: &VolumeReport, path: &str) -> String {
     let origin = escaped(volume.origin.as_deref().unwrap_or_default());
     let snapshots = match volume.snapshots as u64 {
@@ -191,11 +191,16 @@ fn family(volume: &VolumeReport, path: &str) -> String {
             blocks(format_args!("{path}.snapshot_blocks"), volume.snapshot_blocks)
         ),
     };
+    let refer = volume
+        .referred_blocks
+        .map_or_else(String::new, |referred| blocks(format_args!("{path}.referred_blocks"), referred));
     let clones = match volume.clones as u64 {
         0 => String::new(),
         clones => count(format_args!("{path}.clones"), clones),
     };
-    format!("<td class=\"wide\">{origin}</td><td>{snapshots}</td><td class=\"wide\">{clones}</td>")
+    format!(
+        "<td class=\"wide\">{refer}</td><td class=\"wide\">{origin}</td><td>{snapshots}</td><td class=\"wide\">{clones}</td>"
+    )
 }
 
 fn requests(snapshot: &Snapshot) -> String {

@@ -51,7 +51,7 @@ mod stop;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use engine::{Effect, Engine, Event, PassState, Status, Volume};
+use engine::{Effect, Engine, Event, InheritedCounts, PassState, Status, Volume};
 use tracing::error;
 
 use crate::frontend::nbd::listen::Listener;
@@ -126,8 +126,11 @@ impl Reactor {
         let (engine, serving) = (&self.core.engine, self.lifecycle.is_serving());
         let memory = if serving { self.memory.total() } else { memory::of_pool(engine.properties().memory()) };
         let clients = if volumes.is_empty() { HashMap::new() } else { self.server.clients() };
-        let of_volume =
-            |volume: &&Volume| VolumeReport::new(volume, engine, clients.get(&volume.id).map_or(0, |&count| count));
+        let mut known = InheritedCounts::default();
+        let of_volume = |volume: &&Volume| {
+            let clients = clients.get(&volume.id).map_or(0, |&count| count);
+            VolumeReport::new(volume, engine, clients, &mut known)
+        };
         let mut report = Report::new(engine, memory, volumes.iter().map(of_volume).collect());
         for volume in report.volumes.iter_mut().filter(|_| !self.snapshot_failures.is_empty()) {
             volume.snapshots_failure = self.snapshot_failures.get(&volume.name).cloned();

@@ -16,7 +16,7 @@ const MOST: usize = 3;
 const LEAST_PERCENT: f64 = 1.0;
 
 report! {
-    /// What snapshots hold. Blocks are mapped, non-zero blocks without inherited ones, as of the last merge.
+    /// Space that snapshots hold. Blocks are mapped, non-zero blocks without inherited ones, as of the last merge.
     #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
     pub struct SnapshotsReport from (engine: &Engine) where {
         let most = most(engine);
@@ -36,7 +36,7 @@ report! {
     }
 }
 
-/// Volume with what its snapshots hold.
+/// Volume with the space that its snapshots hold.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct HolderReport {
     /// The volume.
@@ -69,7 +69,7 @@ impl SnapshotsReport {
         self.blocks + self.deleted_blocks
     }
 
-    /// Returns what snapshots hold in words, without the bytes of those that are not deleted; `None` if there are none.
+    /// Describes the snapshots in words, without the bytes of those that are not deleted; `None` if there are none.
     pub fn text(&self) -> Option<String> {
         let kept = |count: u64, blocks: u64| {
             let noun = if count == 1 { "deleted snapshot" } else { "deleted snapshots" };

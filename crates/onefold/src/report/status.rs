@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    Counters, Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, Mode, PagesWritten,
-    ReplicateStatus, ScrubStatus, Volume, VolumeId,
+    Counters, Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, InheritedCounts, Mode,
+    PagesWritten, ReplicateStatus, ScrubStatus, Volume, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ report! {
         /// Mapped blocks beyond the first of each slot. In POD's table each of them takes 16 bytes.
         #[serde(default)]
         redirected_blocks: u64 = held.redirected(),
-        /// What snapshots hold of the logical data.
+        /// Part of the logical data that snapshots hold.
         #[serde(default)]
         snapshots: SnapshotsReport = SnapshotsReport::new(engine),
         /// Blocks of the pool's own tables.
@@ -348,7 +348,7 @@ pub fn show_date(seconds: u64) -> String {
 report! {
     /// A volume's figures.
     #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-    pub struct VolumeReport from (volume: &Volume, engine: &Engine, clients: usize) where {
+    pub struct VolumeReport from (volume: &Volume, engine: &Engine, clients: usize, known: &mut InheritedCounts) where {
         let timing = engine.timing_of(volume);
         let shared = engine.shared_of(volume);
     } {
@@ -375,7 +375,7 @@ report! {
         /// Last failure of its automatic snapshots, until they succeed again.
         #[serde(default)]
         snapshots_failure: Option<String> = None,
-        /// Mapped, non-zero blocks of its snapshots, without inherited ones: what they hold.
+        /// Mapped, non-zero blocks of its snapshots, without inherited ones.
         #[serde(default)]
         snapshot_blocks: u64 = engine.held_by_snapshots_of(volume.id).blocks,
         /// Number of volumes that were cloned from its snapshots; of a snapshot, from itself.
@@ -415,7 +415,10 @@ report! {
         clients: usize = clients,
         /// Mapped, non-zero blocks of the volume, without those that it inherits from a snapshot.
         logical_blocks_used: u64 = engine.held_by(volume),
-        /// Part of these blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
+        /// Mapped, non-zero blocks that it reads as: its own, and those that it inherits from a snapshot. None if an older version has the pool.
+        #[serde(default)]
+        referred_blocks: Option<u64> = Some(engine.referred_by(volume, known)),
+        /// Part of its own blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
         #[serde(default)]
         shared_percent: Option<f64> = shared.map(|shared| ppm_percent(shared.ppm)),
         /// Standard error of `shared_percent` in percentage points; 0: all blocks were examined.

@@ -212,6 +212,16 @@ impl VolumeReport {
         remarks.join(", ")
     }
 
+    /// Formats the data that it reads as, inherited data included; empty if that is not known.
+    pub fn refer_text(&self) -> String {
+        self.referred_blocks.map_or_else(String::new, |blocks| size::show(blocks.saturating_mul(4096)))
+    }
+
+    /// Returns true if it reads as more than it holds: it inherits the rest.
+    pub fn inherits(&self) -> bool {
+        self.referred_blocks.is_some_and(|blocks| blocks != self.logical_blocks_used)
+    }
+
     /// Returns the remarks on its snapshots and their clones; empty if it has none.
     pub fn family(&self) -> String {
         let held = match self.snapshot_blocks {
@@ -306,22 +316,30 @@ pub fn largest_first(volumes: &[VolumeReport]) -> Vec<&VolumeReport> {
 }
 
 /// Formats a table of volumes for people: of those that hold most if there are more than `most`, else in the order of the report. Shared blocks are
-/// counted only while the pool is served.
+/// counted only while the pool is served. What volumes read as has a column where one inherits something.
 pub fn volumes_text(volumes: &[VolumeReport], most: usize, is_served: bool) -> String {
     if volumes.is_empty() {
         return "no volumes yet: make one with 'onefold volume create POOL NAME --size SIZE'\n".into();
     }
     let shown = if volumes.len() > most { largest_first(volumes) } else { volumes.iter().collect() };
-    let head = ["volume", "size", "holds", "shared", "policy", "remarks"].map(String::from);
+    let head = ["volume", "size", "holds", "refer", "shared", "policy", "remarks"].map(String::from);
     let row = |volume: &&VolumeReport| {
         let holds = size::show(volume.logical_blocks_used.saturating_mul(4096));
         let VolumeReport { name, policy, size_bytes, .. } = volume;
-        [name.clone(), size::show(*size_bytes), holds, volume.shared_text(), policy.clone(), volume.remarks()]
+        let (size, refer) = (size::show(*size_bytes), volume.refer_text());
+        [name.clone(), size, holds, refer, volume.shared_text(), policy.clone(), volume.remarks()]
     };
-    let rows: Vec<[String; 6]> = [head].into_iter().chain(shown.iter().take(most).map(row)).collect();
-    let has_remarks = rows[1..].iter().any(|row| !row[5].is_empty());
+    let rows: Vec<[String; 7]> = [head].into_iter().chain(shown.iter().take(most).map(row)).collect();
+    let has_remarks = rows[1..].iter().any(|row| !row[6].is_empty());
+    let inherits = volumes.iter().any(VolumeReport::inherits);
     let is_counted = is_served || volumes.iter().any(|volume| volume.shared_percent.is_some());
-    let columns = (0..6).filter(|column| (*column != 3 || is_counted) && (*column != 5 || has_remarks));
+    let is_shown = |column: &usize| match column {
+        3 => inherits,
+        4 => is_counted,
+        6 => has_remarks,
+        _ => true,
+    };
+    let columns = (0..7).filter(is_shown);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2;
     let columns: Vec<(usize, usize)> = columns.map(|column| (column, width(column))).collect();
     let mut text = String::new();
@@ -340,17 +358,17 @@ pub fn snapshots_text(snapshots: &[VolumeReport]) -> String {
         let of_volume = natural_order(&a.volume, &b.volume);
         of_volume.then(a.created.cmp(&b.created)).then_with(|| natural_order(&a.name, &b.name))
     });
-    let head = ["snapshot", "created", "size", "holds", "clones"].map(String::from);
+    let head = ["snapshot", "created", "size", "holds", "refer", "clones"].map(String::from);
     let row = |(family, snapshot): &(&SnapshotReport, &VolumeReport)| {
         let holds = size::show(snapshot.logical_blocks_used.saturating_mul(4096));
         let (created, size) = (show_date(family.created), size::show(snapshot.size_bytes));
         let held = if family.held { ", held" } else { "" };
-        [snapshot.name.clone(), created, size, holds, format!("{}{held}", family.clones)]
+        [snapshot.name.clone(), created, size, holds, snapshot.refer_text(), format!("{}{held}", family.clones)]
     };
-    let rows: Vec<[String; 5]> = [head].into_iter().chain(shown.iter().map(row)).collect();
+    let rows: Vec<[String; 6]> = [head].into_iter().chain(shown.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0) + 2;
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let line = |row: &[String; 5]| {
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let line = |row: &[String; 6]| {
         let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         format!("  {}\n", cells.trim_end())
     };
@@ -388,6 +406,7 @@ pub mod tests {
             timing_state: TimingReport::default(),
             clients: 0,
             logical_blocks_used: blocks,
+            referred_blocks: Some(blocks),
             shared_percent: None,
             shared_error_percent: None,
             writes: WritesReport::default(),
@@ -548,8 +567,8 @@ pub mod tests {
             .lines()
             .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
             .collect();
-        assert_eq!(rows[0], ["snapshot", "created", "size", "holds", "clones"]);
-        assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "3, held"]);
+        assert_eq!(rows[0], ["snapshot", "created", "size", "holds", "refer", "clones"]);
+        assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "1 MiB", "3, held"]);
         assert_eq!(rows[2..].iter().map(|row| row[0]).collect::<Vec<_>>(), ["vm2@new", "vm10@a"]);
     }
 

@@ -239,6 +239,7 @@ pub const OF_VOLUME: &[Metric<VolumeReport>] = metrics! {
     Gauge "onefold_volume_miss_ppm" = timing_state.miss_ppm, "Distance from the goal, in millionths; below 0 is headroom.";
     Gauge "onefold_volume_stressed_ppm" = timing_state.stressed_ppm, "Requests in stress (HIODS 4.3), of a million.";
     Gauge "onefold_volume_logical_blocks_used" = logical_blocks_used, "Mapped blocks of the volume that are not zero.";
+    Gauge "onefold_volume_referred_blocks" = referred_blocks, "Mapped blocks of the volume that are not zero, inherited ones included.";
     Gauge "onefold_volume_shared_percent" = shared_percent, "Mapped blocks in slots that other blocks have, too, in percent, once counted.";
     Gauge "onefold_volume_shared_error_percent" = shared_error_percent, "Standard error of that; 0: all blocks were examined.";
     Counter "onefold_volume_writes_requests_total" = writes.requests, "Writes of the volume.";
