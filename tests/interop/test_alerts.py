@@ -208,6 +208,27 @@ class Alerts(unittest.TestCase):
             timeline.judge(pool.folder)
             pool.stop()
 
+    @fires("OnefoldSnapshotsHoldMuch")
+    def test_snapshots_that_hold_much(self):
+        timeline = Timeline(MINUTE)
+        with overcommitted("64M") as pool:
+            pool.serve("--memory", "64M", create=False)
+            client = connect(pool)
+            fill(client, 48)
+            pool.settled()
+            timeline.phase(scrape(pool), 60 * MINUTE)
+            onefold("snapshot", "create", pool.path, "default@kept")
+            self.assertGreater(pool.settled()["snapshots"]["blocks"], 40 * MIB // BLOCK)
+            timeline.phase(scrape(pool), 20 * MINUTE)
+            timeline.phase(scrape(pool), 20 * MINUTE, "OnefoldSnapshotsHoldMuch")
+            client.shutdown()
+            onefold("snapshot", "delete", pool.path, "default@kept", "--yes")
+            onefold("volume", "delete", pool.path, "default", "--yes")
+            self.assertEqual(pool.settled()["data_blocks_used"], 0)
+            timeline.phase(scrape(pool), 20 * MINUTE)
+            timeline.judge(pool.folder)
+            pool.stop()
+
     @fires("OnefoldNoSpace")
     def test_a_host_that_is_full(self):
         timeline = Timeline(MINUTE)
