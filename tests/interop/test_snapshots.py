@@ -139,7 +139,7 @@ class Snapshots(CommandTest):
             self.assertEqual(volumes(pool)["second"]["origin"], "vm-7@own")
             self.assertEqual(volumes(pool)["vm-7"]["origin"], "default@gold")
             self.assertIn("clone of vm-7@own", onefold("volume", "list", pool.path).stdout)
-            self.assertIn("1 snapshot, clone of default@gold", onefold("volume", "list", pool.path).stdout)
+            self.assertIn("1 snapshot with 8 KiB, 1 clone, clone of default@gold", onefold("volume", "list", pool.path).stdout)
             onefold("volume", "delete", pool.path, "second")
             onefold("snapshot", "delete", pool.path, "vm-7@own")
             for name in names:
@@ -216,7 +216,7 @@ class Snapshots(CommandTest):
             self.assertEqual(sorted(snapshots(pool)), ["db@s", "default@s"])
             self.assertEqual(list(snapshots(pool, "db")), ["db@s"])
             text = onefold("snapshot", "list", pool.path, "db").stdout
-            self.assertRegex(text, r"snapshot +created +size +holds +clones\n +db@s +\d{4}-\d\d-\d\d \d\d:\d\d UTC +16 MiB +0 bytes +0\n")
+            self.assertRegex(text, r"snapshot +created +size +holds +refer +clones\n +db@s +\d{4}-\d\d-\d\d \d\d:\d\d UTC +16 MiB +0 bytes +0 bytes +0\n")
             made = json.loads(onefold("clone", pool.path, "db@s", "new", "--count", "3", "--json").stdout)
             self.assertEqual(made["clones"], ["new-1", "new-2", "new-3"])
             self.assertIn("made the volume 'one', a clone of 'db@s'", onefold("clone", pool.path, "db@s", "one").stdout)
