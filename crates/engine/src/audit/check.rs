@@ -18,7 +18,7 @@ use crate::format::entry::{Entry, Key, Slot, check_bits};
 use crate::format::layout::SUMMARY_BYTES;
 use crate::format::layout::read_summary;
 use crate::format::superblock::{Pointer, Root, TreeId};
-use crate::format::volume::Volume;
+use crate::format::volume::{Hidden, Volume};
 use crate::locality_map::NearMap;
 use crate::metadata::page_cache::{PageKey, Region};
 use crate::pool::disk_index::NO_VOLUME;
@@ -452,8 +452,9 @@ impl<'a> Audit<'a> {
             let Some(found) = count.in_discard(discard) else { return };
             *if discard.is_given { &mut given } else { &mut to_count } += found.mapped;
         }
-        let counted = volume.family.hidden_blocks;
-        if !(mapped + given..=mapped + given + lost).contains(&(counted + to_count)) {
+        let Hidden { blocks: counted, is_low } = volume.family.hidden;
+        let least = if is_low { 0 } else { mapped + given };
+        if !(least..=mapped + given + lost).contains(&(counted + to_count)) {
             self.contradiction(format!(
                 "{what}: {mapped} blocks of its parent are hidden, {given} given, {counted} counted, {to_count} to be counted"
             ));

@@ -126,6 +126,13 @@ impl Engine {
         self.pool.referred_by(volume, known)
     }
 
+    /// Returns true if [`Engine::referred_by`] may be too high: a page was unreadable when its blocks were to be counted as hidden, in this map or an ancestor.
+    pub fn is_referred_too_high(&self, volume: &Volume) -> bool {
+        let volumes = self.pool.durable.volumes();
+        let ancestors = volumes.lineage().ancestors(volume.id).filter_map(|ancestor| volumes.find(ancestor.map));
+        volume.family.hidden.is_low || ancestors.into_iter().any(|at| volumes[at].family.hidden.is_low)
+    }
+
     /// Returns the share of a volume's mapped blocks that lies in shared slots, as of the last census. Returns `None` until it is counted, and while
     /// more than half of its blocks are newer than that.
     pub fn shared_of(&self, volume: &Volume) -> Option<Shared> {

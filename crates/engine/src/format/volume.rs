@@ -28,6 +28,8 @@ const FLAGS_AT: usize = 16;
 const CREATED_AT: usize = 40;
 /// Behind a property of 8 bytes.
 const HIDDEN_AT: usize = 56;
+/// Bit of the number of hidden blocks: it is too low.
+const IS_LOW: u64 = 1 << 63;
 /// Flag of a held snapshot.
 const HELD: u64 = 1;
 /// Number of "no policy of its own".
@@ -86,9 +88,26 @@ pub struct Family {
     pub parent: Option<VolumeId>,
     /// Set if the map is a snapshot.
     pub snapshot: Option<Snapshot>,
-    /// Number of mapped blocks of the parent that the map does not inherit: it has overwritten or trimmed them (merged ones). Blocks of a deleted snapshot that
+    /// Mapped blocks of the parent that the map does not inherit: it has overwritten or trimmed them (merged ones). Blocks of a deleted snapshot that
     /// was merged into this map, and that are still to be released, are among them.
-    pub hidden_blocks: u64,
+    pub hidden: Hidden,
+}
+
+/// Number of blocks that a map hides of its parent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hidden {
+    /// Number of blocks that were counted.
+    pub blocks: u64,
+    /// True if others were not counted, as their pages could not be read.
+    pub is_low: bool,
+}
+
+impl Hidden {
+    /// Adds those of another map.
+    pub(crate) fn add(&mut self, other: Hidden) {
+        self.blocks += other.blocks;
+        self.is_low |= other.is_low;
+    }
 }
 
 /// Volume: a virtual disk of a pool, or a snapshot of one.
@@ -186,7 +205,7 @@ pub(crate) fn encode(volume: &Volume, root: Root, out: &mut [u8]) {
 
 fn encode_family(family: &Family, out: &mut [u8]) {
     put_u32(out, PARENT_AT, family.parent.map_or(0, |parent| parent.0.into()));
-    put_u64(out, HIDDEN_AT, family.hidden_blocks);
+    put_u64(out, HIDDEN_AT, family.hidden.blocks | if family.hidden.is_low { IS_LOW } else { 0 });
     if let Some(Snapshot { of, born, created, held, gives }) = family.snapshot {
         put_u32(out, LINE_AT, of.0.into());
         put_u64(out, BORN_AT, born);
@@ -205,8 +224,9 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
     let (born, flags, created) = (u64_at(bytes, BORN_AT), u64_at(bytes, FLAGS_AT), u64_at(bytes, CREATED_AT));
     let is_zero = |part: &[u8]| part.iter().all(|&byte| byte == 0);
     let unknown = [FLAGS_AT + 8..CREATED_AT, HIDDEN_AT + 8..bytes.len()];
-    let hidden_blocks = u64_at(bytes, HIDDEN_AT);
-    if born >= END_OF_BORN || hidden_blocks > MAX_BLOCKS || unknown.into_iter().any(|part| !is_zero(&bytes[part])) {
+    let hidden = u64_at(bytes, HIDDEN_AT);
+    let hidden = Hidden { blocks: hidden & !IS_LOW, is_low: hidden & IS_LOW > 0 };
+    if born >= END_OF_BORN || hidden.blocks > MAX_BLOCKS || unknown.into_iter().any(|part| !is_zero(&bytes[part])) {
         return Err(());
     }
     let snapshot = match (born, of) {
@@ -217,7 +237,7 @@ fn decode_family(bytes: &[u8]) -> Result<Family, ()> {
         }
         _ => return Err(()),
     };
-    Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot, hidden_blocks })
+    Ok(Family { parent: (parent > 0).then_some(VolumeId(parent)), snapshot, hidden })
 }
 
 /// Reads an entry of either length; `Ok(None)` if it is unused, `Err` if it is invalid.
@@ -301,7 +321,8 @@ mod tests {
                 bytes[124] %= 2;
                 let family = &mut bytes[PACKED_VOLUME_BYTES as usize..];
                 let (parent, kind, born, created) = (family[0], family[1], u64_at(family, 8), u64_at(family, 16));
-                let (schedule, hidden) = (u64_at(family, 24), u64_at(family, 32) >> 17);
+                let (schedule, hidden) = (u64_at(family, 24), u64_at(family, 32));
+                let hidden = hidden >> 17 | hidden << 63;
                 family.fill(0);
                 if kind & 12 == 0 {
                     // Less than 1,000 of each period.

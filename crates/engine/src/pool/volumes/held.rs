@@ -127,7 +127,7 @@ impl Pool {
             if let Some(parent) = volume.family.parent.and_then(|parent| self.durable.volumes.find(parent)) {
                 blocks += self.durable.volumes[parent].logical_blocks_used as i64;
             }
-            blocks -= volume.family.hidden_blocks as i64;
+            blocks -= volume.family.hidden.blocks as i64;
             known.0.insert(id, blocks);
         }
         blocks
@@ -168,7 +168,13 @@ impl Pool {
                     leaf = (leaf / span).saturating_add(1).saturating_mul(span);
                 }
                 // Lost blocks count for none. Those of a page that cannot be read are not known: the count is too low by them.
-                Walk::Missing(missing) if self.is_unreadable(&missing) => leaf += 1,
+                Walk::Missing(missing) if self.is_unreadable(&missing) => {
+                    if !missing.pointer.is_lost() {
+                        let at = self.durable.volumes.find(volume).ok_or(Stop::Contradiction)?;
+                        self.durable.volumes.note_hidden_is_low(at);
+                    }
+                    leaf += 1;
+                }
                 Walk::Missing(missing) => return Err(Stop::Missing(missing)),
             }
             (map, epoch) = (volume, range.epoch);

@@ -24,7 +24,7 @@ use crate::dedup::timing::Mode;
 use crate::format::geometry::Geometry;
 use crate::format::layout::{PACKED_VOLUME_BYTES, TableForm, VOLUME_BYTES, height_for};
 use crate::format::superblock::{Pointer, Root};
-use crate::format::volume::{self, Family, Keeps, Volume, most_blocks};
+use crate::format::volume::{self, Family, Hidden, Keeps, Volume, most_blocks};
 use crate::metadata::tree::Ancestor;
 use crate::pool::metadata_reservation::{LEVELS, PagesByLevel};
 use crate::properties::VolumeProperties;
@@ -709,15 +709,21 @@ impl VolumeTable {
     /// Notes that a map does not inherit `blocks` mapped blocks of its parent any more.
     pub(crate) fn note_hidden(&mut self, at: usize, blocks: u64) {
         if blocks > 0 {
-            self.volumes[at].family.hidden_blocks += blocks;
+            self.volumes[at].family.hidden.blocks += blocks;
             self.dirty.insert(self.volumes[at].id);
         }
+    }
+
+    /// Notes that a page with blocks that a map hides cannot be read: they are not counted.
+    pub(crate) fn note_hidden_is_low(&mut self, at: usize) {
+        self.volumes[at].family.hidden.is_low = true;
+        self.dirty.insert(self.volumes[at].id);
     }
 
     /// Notes that `blocks` blocks that a map hides were released.
     pub(crate) fn note_unhidden(&mut self, at: usize, blocks: u64) {
         if blocks > 0 {
-            let hidden = &mut self.volumes[at].family.hidden_blocks;
+            let hidden = &mut self.volumes[at].family.hidden.blocks;
             *hidden = hidden.saturating_sub(blocks);
             self.dirty.insert(self.volumes[at].id);
         }
@@ -725,7 +731,7 @@ impl VolumeTable {
 
     /// Puts a recounted number of blocks that a map does not inherit in place.
     pub(crate) fn recount_hidden(&mut self, at: usize, blocks: u64) {
-        self.volumes[at].family.hidden_blocks = blocks;
+        self.volumes[at].family.hidden = Hidden { blocks, is_low: false };
     }
 
     fn set_used(&mut self, at: usize, blocks: u64) {
@@ -825,7 +831,7 @@ impl VolumeTable {
             volume.name = former.unwrap_or(&volume.name).clone();
             if let Some(&snapshot) = rolled_back {
                 (volume.merged_size, root) = self.as_rolled_back(snapshot);
-                volume.family = Family { parent: Some(snapshot), hidden_blocks: 0, ..volume.family };
+                volume.family = Family { parent: Some(snapshot), hidden: Hidden::default(), ..volume.family };
             }
             volume::encode(&volume, root, out);
         };

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::api::VolumeId;
 use crate::block_map::lineage::{Lineage, LineageError, Member};
-use crate::format::volume::{Family, Volume};
+use crate::format::volume::{Family, Hidden, Volume};
 use crate::pool::volumes::table::{VolumeTable, inherited_root, is_counted};
 
 impl VolumeTable {
@@ -51,13 +51,13 @@ impl VolumeTable {
         self.count(snapshot, -1);
         let taken = &mut self.volumes[snapshot];
         (taken.size, taken.merged_size) = (merged_size, merged_size);
-        (taken.family.parent, taken.family.hidden_blocks) = (family.parent, family.hidden_blocks);
+        (taken.family.parent, taken.family.hidden) = (family.parent, family.hidden);
         taken.family.snapshot.as_mut().expect("it was entered as a snapshot").born = born;
         self.by_epoch.insert((self.volumes[volume].id, born), id);
         self.maps[snapshot] = map;
         self.count(snapshot, 1);
         self.set_map(volume, inherited_root(map, born));
-        self.volumes[volume].family = Family { parent: Some(id), hidden_blocks: 0, ..family };
+        self.volumes[volume].family = Family { parent: Some(id), hidden: Hidden::default(), ..family };
         self.note_exchanged(volume);
         self.lineage.snapshot(self.volumes[volume].id, id, born);
         self.dirty.insert(id);
@@ -87,7 +87,7 @@ impl VolumeTable {
             self.count(at, -1);
             let volume = &mut self.volumes[at];
             (volume.size, volume.merged_size) = (size, size);
-            volume.family = Family { parent: Some(snapshot), hidden_blocks: 0, ..volume.family };
+            volume.family = Family { parent: Some(snapshot), hidden: Hidden::default(), ..volume.family };
             self.maps[at] = root;
             self.count(at, 1);
             self.note_exchanged(at);
@@ -170,8 +170,8 @@ impl VolumeTable {
             let blocks = self.volumes[giver].logical_blocks_used;
             self.set_used(giver, 0);
             self.set_used(to, self.volumes[to].logical_blocks_used + blocks);
-            let hidden = core::mem::take(&mut self.volumes[giver].family.hidden_blocks);
-            self.volumes[to].family.hidden_blocks += hidden;
+            let hidden = core::mem::take(&mut self.volumes[giver].family.hidden);
+            self.volumes[to].family.hidden.add(hidden);
         }
     }
 
