@@ -60,7 +60,7 @@ pub const MUTANTS: [(Mutant, Hunt); 83] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
-    (Mutant::LoneSuccess, faults(1500)),
+    (Mutant::LoneSuccess, faults(2000)),
     (Mutant::UnseenCompletion, swarm(10)),
     (Mutant::EarlyReuse, crash(34)),
     (Mutant::StaleHint, swarm(10)),
