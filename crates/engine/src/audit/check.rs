@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use super::hidden::{HiddenBlocks, HiddenCount};
 use crate::api::{Digest, Segment, VolumeId};
+use crate::audit::inherited::pointer_at;
 use crate::block_map::map_buffer;
 use crate::engine::Engine;
 use crate::format::bytes::{u32_at, u64_at};
@@ -52,7 +53,7 @@ pub(super) struct Audit<'a> {
     /// Metadata blocks that some tree references.
     pub(super) reached: Vec<bool>,
     /// Pages of ancestors that FROM named, by location; forgotten when there are many.
-    ancestors: BTreeMap<u32, Vec<u8>>,
+    ancestors: BTreeMap<u32, Rc<[u8]>>,
     /// References to each slot from the trees.
     pub(super) counts: Vec<u32>,
     /// The space map.
@@ -257,7 +258,7 @@ impl<'a> Audit<'a> {
                 return pointer.has_page() || pointer.is_lost();
             };
             let Some(page) = self.ancestor_page(pointer) else { return true };
-            let found = Entry(u64_at(page, place as usize * 8));
+            let found = Entry(u64_at(&page, place as usize * 8));
             match found.inherited_from() {
                 Some(older) => (map, epoch) = (ancestor, older),
                 None => return is_there(found),
@@ -268,23 +269,12 @@ impl<'a> Audit<'a> {
     /// Returns the pointer of a map to a page, or to a subtree that has it; `None` if a page above cannot be read.
     fn own_pointer(&mut self, root: Root, level: u8, index: u64) -> Option<Pointer> {
         let fanout = self.engine.pool.geometry().fanout();
-        let Root { mut pointer, height } = root;
-        let is_beyond = |height: u8| index / fanout.saturating_pow(u32::from(height - level)) > 0;
-        if level > height || is_beyond(height) {
-            return Some(Pointer::NONE);
-        }
-        for at in (level..height).rev() {
-            if !pointer.has_page() {
-                break;
-            }
-            let below = index / fanout.saturating_pow(u32::from(at - level)) % fanout;
-            pointer = Pointer::read(self.ancestor_page(pointer)?, below as usize * 16);
-        }
-        Some(pointer)
+        let page = &mut |pointer, _| self.ancestor_page(pointer);
+        pointer_at(fanout, page, root, (level, index))
     }
 
     /// Returns a page of an ancestor, if it can be read.
-    fn ancestor_page(&mut self, pointer: Pointer) -> Option<&[u8]> {
+    fn ancestor_page(&mut self, pointer: Pointer) -> Option<Rc<[u8]>> {
         let metadata = &self.engine.pool.metadata;
         let key = PageKey { region: Region::Metadata, location: pointer.location };
         if !self.ancestors.contains_key(&key.location) {
@@ -294,9 +284,9 @@ impl<'a> Audit<'a> {
             if self.ancestors.len() >= ANCESTOR_PAGES {
                 self.ancestors.clear();
             }
-            self.ancestors.insert(key.location, page);
+            self.ancestors.insert(key.location, page.into());
         }
-        self.ancestors.get(&key.location).map(|page| &page[..])
+        self.ancestors.get(&key.location).cloned()
     }
 
     fn descend(
@@ -438,7 +428,7 @@ impl<'a> Audit<'a> {
         let engine = self.engine;
         let (volumes, geometry) = (engine.pool.durable.volumes(), engine.pool.geometry());
         let (fanout, leaf_entries) = (geometry.fanout(), geometry.map_leaf_entries());
-        let mut read = |pointer: Pointer, _: u8| self.ancestor_page(pointer).map(Rc::from);
+        let mut read = |pointer: Pointer, _: u8| self.ancestor_page(pointer);
         let mut count = HiddenCount { volumes, fanout, leaf_entries, read: &mut read };
         // Pages that cannot be read are reported elsewhere.
         let Some(HiddenBlocks { mapped, lost }) = count.of(volume.id) else { return };

@@ -4,6 +4,7 @@
 use alloc::rc::Rc;
 
 use crate::api::VolumeId;
+use crate::audit::inherited::pointer_at;
 use crate::block_map::discards::{Discard, HiddenRange};
 use crate::format::bytes::u64_at;
 use crate::format::entry::Entry;
@@ -172,24 +173,12 @@ impl HiddenCount<'_, '_> {
         Some(())
     }
 
-    /// Returns the pointer of a map to a subtree, or to one that has it.
+    /// Returns the pointer of a map to a subtree, or to one that has it. A smaller tree is the first subtree of a larger one.
     fn pointer(&mut self, root: Root, (level, index): (u8, u64)) -> Option<Pointer> {
-        let Root { mut pointer, height } = root;
-        let number = |above: u8| index.checked_div(self.fanout.saturating_pow((above - level).into())).unwrap_or(0);
-        if level > height {
-            return Some(if index == 0 { pointer } else { Pointer::NONE });
+        if level > root.height && index == 0 {
+            return Some(root.pointer);
         }
-        if number(height) > 0 {
-            return Some(Pointer::NONE);
-        }
-        for above in (level..height).rev() {
-            if !pointer.has_page() {
-                break;
-            }
-            let child = number(above) % self.fanout;
-            pointer = Pointer::read(&(self.read)(pointer, above + 1)?, child as usize * 16);
-        }
-        Some(pointer)
+        pointer_at(self.fanout, &mut *self.read, root, (level, index))
     }
 
     /// Follows FROM in a map to the ancestor that has the subtree.

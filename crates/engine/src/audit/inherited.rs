@@ -1,4 +1,4 @@
-//! Ranges of blocks that a map has from ancestors (RFC 0020), for a check and for a repair.
+//! Pages of a map by level and number, and the ranges of blocks that it has from ancestors (RFC 0020): for a check and for a repair.
 
 use core::ops::Deref;
 
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::format::bytes::u64_at;
 use crate::format::entry::Entry;
 use crate::format::geometry::Geometry;
-use crate::format::superblock::Pointer;
+use crate::format::superblock::{Pointer, Root};
 use crate::format::volume::MAX_BLOCKS;
 
 /// Returns the first block of a page's subtree and the one behind its last.
@@ -15,6 +15,27 @@ pub(super) fn span(geometry: &Geometry, level: u8, index: u64) -> (u64, u64) {
     let span = geometry.fanout().saturating_pow(level.into()).saturating_mul(geometry.map_leaf_entries());
     let first = index.saturating_mul(span).min(MAX_BLOCKS);
     (first, first.saturating_add(span).min(MAX_BLOCKS))
+}
+
+/// Returns the pointer of a map to a page, or to a subtree that has it: none beyond the root's tree. `None` if a page on the way cannot be read.
+pub(super) fn pointer_at<Page: Deref<Target = [u8]>>(
+    fanout: u64,
+    page: &mut dyn FnMut(Pointer, u8) -> Option<Page>,
+    Root { mut pointer, height }: Root,
+    (level, index): (u8, u64),
+) -> Option<Pointer> {
+    let number = |above: u8| index.checked_div(fanout.saturating_pow(u32::from(above - level))).unwrap_or(0);
+    if level > height || number(height) > 0 {
+        return Some(Pointer::NONE);
+    }
+    for below in (level..height).rev() {
+        if !pointer.has_page() {
+            break;
+        }
+        let child = number(below) % fanout;
+        pointer = Pointer::read(&page(pointer, below + 1)?, child as usize * 16);
+    }
+    Some(pointer)
 }
 
 /// Collects those blocks of a range that a subtree has from ancestors: the epoch of FROM, the first block and the one behind the last. Pages that cannot be read

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use super::Planner;
 use crate::api::VolumeId;
-use crate::audit::inherited::{inherited_ranges, unite};
+use crate::audit::inherited::{inherited_ranges, pointer_at, unite};
 use crate::format::bytes::{put_u64, u64_at};
 use crate::format::entry::{Entry, Key};
 use crate::format::superblock::{Pointer, Root};
@@ -179,21 +179,9 @@ impl Planner<'_, '_> {
 
     /// Returns the pointer of a map to a page, or to a subtree that has it.
     fn own_pointer(&mut self, at: usize, level: u8, index: u64) -> Pointer {
-        let Root { mut pointer, height } = self.engine.pool.durable.volumes().map(at);
-        let bits = self.geometry().fanout().trailing_zeros();
-        let number = |above: u8| index.checked_shr(bits * u32::from(above - level)).unwrap_or(0);
-        if level > height || number(height) != 0 {
-            return Pointer::NONE;
-        }
-        for above in (level..height).rev() {
-            if !pointer.has_page() {
-                break;
-            }
-            let Some(page) = self.map_page(pointer, above + 1) else { return Pointer::LOST };
-            let child = number(above) & (self.geometry().fanout() - 1);
-            pointer = Pointer::read(&page, child as usize * 16);
-        }
-        pointer
+        let (root, fanout) = (self.engine.pool.durable.volumes().map(at), self.geometry().fanout());
+        let page = &mut |pointer, level| self.map_page(pointer, level);
+        pointer_at(fanout, page, root, (level, index)).unwrap_or(Pointer::LOST)
     }
 
     /// Finds the page that a pointer FROM in a map names; `None` if no ancestor has one.
