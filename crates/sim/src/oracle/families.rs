@@ -474,7 +474,7 @@ pub(super) fn united(copies: &[&Copy], size: u64) -> Blocks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::oracle) mod tests {
     use super::*;
     use crate::oracle::model::Range;
 
@@ -485,21 +485,22 @@ mod tests {
             model.begin_create(name, 4, None);
             model.end_create(name, true);
         }
-        model.reconcile(&listed(&model), None, false).unwrap();
+        model.reconcile(&listed(&model, None), None, false).unwrap();
         write(&mut model, 0, 1);
         write(&mut model, 1, 1);
         let first = model.begin_snapshots(&[0, 1], "s");
         (model, first)
     }
 
-    fn listed(model: &Model) -> Vec<Listing> {
+    /// Lists the volumes of a model that are there; the first with a parent.
+    pub(in crate::oracle) fn listed(model: &Model, parent: Option<u16>) -> Vec<Listing> {
         let there = model.volumes().iter().zip(1..).filter(|(volume, _)| volume.existence != Existence::Gone);
         let listing = |(volume, id): (&ModelVolume, u16)| Listing {
             id: VolumeId(id),
             name: volume.name.clone(),
             size_blocks: volume.size_blocks,
             properties: volume.properties,
-            parent: None,
+            parent: parent.filter(|_| id == 1).map(VolumeId),
         };
         there.map(listing).collect()
     }
@@ -516,7 +517,7 @@ mod tests {
 
     fn made(mut model: Model, first: u64) -> Model {
         model.end_snapshots(first, true).unwrap();
-        model.reconcile(&listed(&model), None, false).unwrap();
+        model.reconcile(&listed(&model, None), None, false).unwrap();
         model
     }
 
@@ -549,7 +550,7 @@ mod tests {
     #[test]
     fn an_unanswered_group_is_there_as_a_whole_or_not_at_all() {
         let (mut model, _) = group();
-        let all = listed(&model);
+        let all = listed(&model, None);
         model.crash();
         let opens = |count: usize| model.clone().reconcile(&all[..count], None, true).is_ok();
         assert!(opens(2) && opens(4) && !opens(3));

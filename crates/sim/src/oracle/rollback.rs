@@ -175,8 +175,8 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::model::{Existence, ModelVolume, Range};
-    use engine::VolumeId;
+    use crate::oracle::families::tests::listed;
+    use crate::oracle::model::Range;
 
     /// Returns a model of a volume with content 1 in its snapshot, and content 2 in two blocks since.
     fn written_since() -> Model {
@@ -190,18 +190,6 @@ mod tests {
         model.reconcile(&listed(&model, None), None, false).unwrap();
         write(&mut model, 2, 2);
         model
-    }
-
-    fn listed(model: &Model, parent: Option<u16>) -> Vec<Listing> {
-        let there = model.volumes().iter().zip(1..).filter(|(volume, _)| volume.existence != Existence::Gone);
-        let listing = |(volume, id): (&ModelVolume, u16)| Listing {
-            id: VolumeId(id),
-            name: volume.name.clone(),
-            size_blocks: volume.size_blocks,
-            properties: volume.properties,
-            parent: parent.filter(|_| id == 1).map(VolumeId),
-        };
-        there.map(listing).collect()
     }
 
     fn write(model: &mut Model, token: u64, value: u32) {
