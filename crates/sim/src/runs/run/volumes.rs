@@ -15,8 +15,11 @@ use crate::runs::workload::HUGE;
 use crate::world::Answer;
 use crate::{Checked, violated};
 
-/// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
+/// Blocks of metadata that tables and reserves of a pool with a huge volume may take, at least.
 const LEAST_METADATA: u64 = 256;
+/// The same, for each level of the highest map: the engine keeps pages for the longest trim and the longest overwrite, and a checkpoint may merge both. With
+/// eight levels that is 374 pages.
+const METADATA_PER_LEVEL: u64 = 48;
 
 impl Run {
     pub(crate) fn create_volume(&mut self, size_blocks: u64, policy: Option<Policy>) -> Checked {
@@ -315,22 +318,25 @@ impl Run {
     pub(crate) fn may_lack_metadata(&self) -> bool {
         let geometry = &self.config.parameters.geometry;
         let has_families = self.model.has_families();
-        let mut pages = 0;
+        let (mut pages, mut most_levels) = (0, 0);
         for volume in self.model.volumes().iter().filter(|volume| has_families || volume.most_blocks() > HUGE) {
-            let mut span = geometry.map_leaf_entries();
+            let (mut span, mut levels) = (geometry.map_leaf_entries(), 0);
             while span < volume.most_blocks().saturating_mul(geometry.fanout()) {
                 let mut numbers: Vec<u64> = volume.written().map(|block| block / span).collect();
                 numbers.dedup();
                 pages += numbers.len() as u64;
                 span = span.saturating_mul(geometry.fanout());
+                levels += 1;
             }
+            most_levels = most_levels.max(levels);
         }
+        let reserves = LEAST_METADATA.max(METADATA_PER_LEVEL * most_levels);
         if self.config.first_number > 1 && has_families {
             // In the table of volumes, each has a leaf to itself and three pages above it.
             pages += 4 * self.model.volumes().len() as u64;
         }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
-        (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+        (is_huge || has_families) && 4 * pages + reserves >= u64::from(geometry.metadata_blocks)
     }
 
     /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a request
