@@ -258,7 +258,6 @@ impl Run {
             | (Pending::IndexCopy | Pending::SetCache | Pending::CacheKey | Pending::Close { .. }, Ok(())) => {
                 return Ok(());
             }
-            (Pending::Close { .. }, Err(ControlError::ReadOnly)) if self.world.ownership.taken => return Ok(()),
             (Pending::Scrub, Err(ControlError::NoScrub))
             | (Pending::Dedup, Err(ControlError::NoDedup))
             | (Pending::SecondCopies, Err(ControlError::TooManyVolumes)) => return Ok(()),
@@ -278,8 +277,8 @@ impl Run {
             (Pending::Create { name, takes_name: true }, Err(ControlError::Exists)) => {
                 self.model.end_create(name, false);
             }
-            // It waited for a checkpoint, which was given up: the change may have happened.
-            (_, Err(ControlError::ReadOnly)) if self.closes_early() => return Ok(()),
+            // Another took the pool over; or it waited for a checkpoint, which was given up: the change may have happened.
+            (_, Err(ControlError::ReadOnly)) if self.world.ownership.taken || self.closes_early() => return Ok(()),
             (Pending::RefusedCommand { reason }, Err(error)) if error == *reason => return Ok(()),
             (Pending::Rename { volume }, Ok(())) => self.model.end_rename(*volume),
             (Pending::Snapshots { first }, Ok(())) => self.model.end_snapshots(*first, true)?,
