@@ -241,7 +241,8 @@ fn figures(snapshot: &VolumeReport) -> Option<Value> {
     let family = snapshot.snapshot.as_ref()?;
     Some(json!({
         "name": snapshot.name, "volume": family.volume, "created": family.created, "size_bytes": snapshot.size_bytes,
-        "logical_blocks_used": snapshot.logical_blocks_used, "referred_blocks": snapshot.referred_blocks, "clones": family.clones, "held": family.held,
+        "logical_blocks_used": snapshot.logical_blocks_used, "referred_blocks": snapshot.referred_blocks,
+        "referred_is_most": snapshot.referred_is_most, "clones": family.clones, "held": family.held,
         "clients": snapshot.clients,
     }))
 }

@@ -418,6 +418,9 @@ report! {
         /// Mapped, non-zero blocks that it reads as: its own, and those that it inherits from a snapshot. None if an older version has the pool.
         #[serde(default)]
         referred_blocks: Option<u64> = Some(engine.referred_by(volume, known)),
+        /// True if `referred_blocks` may be too high: a damaged page could not be counted.
+        #[serde(default)]
+        referred_is_most: bool = engine.is_referred_too_high(volume),
         /// Part of its own blocks whose slots other blocks have, too, in percent, as of the last census; none until it is counted.
         #[serde(default)]
         shared_percent: Option<f64> = shared.map(|shared| ppm_percent(shared.ppm)),

@@ -212,9 +212,11 @@ impl VolumeReport {
         remarks.join(", ")
     }
 
-    /// Formats the data that it reads as, inherited data included; empty if that is not known.
+    /// Formats the data that it reads as, inherited data included, with a sign if it may be less; empty if that is not known.
     pub fn refer_text(&self) -> String {
-        self.referred_blocks.map_or_else(String::new, |blocks| size::show(blocks.saturating_mul(4096)))
+        let sign = if self.referred_is_most { "<" } else { "" };
+        self.referred_blocks
+            .map_or_else(String::new, |blocks| format!("{sign}{}", size::show(blocks.saturating_mul(4096))))
     }
 
     /// Returns true if it reads as more than it holds: it inherits the rest.
@@ -407,6 +409,7 @@ pub mod tests {
             clients: 0,
             logical_blocks_used: blocks,
             referred_blocks: Some(blocks),
+            referred_is_most: false,
             shared_percent: None,
             shared_error_percent: None,
             writes: WritesReport::default(),
@@ -570,6 +573,8 @@ pub mod tests {
         assert_eq!(rows[0], ["snapshot", "created", "size", "holds", "refer", "clones"]);
         assert_eq!(rows[1], ["vm2@old", "1970-01-01 00:01 UTC", "10 GiB", "1 MiB", "1 MiB", "3, held"]);
         assert_eq!(rows[2..].iter().map(|row| row[0]).collect::<Vec<_>>(), ["vm2@new", "vm10@a"]);
+        let of_damaged = VolumeReport { referred_is_most: true, ..all[2].clone() };
+        assert_eq!(of_damaged.refer_text(), "<1 MiB");
     }
 
     /// Guards against rows that said "hybrid, stays inline", which every volume does unless it is set otherwise.

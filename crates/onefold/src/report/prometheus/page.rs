@@ -124,6 +124,7 @@ const NO_METRICS: &[(&str, &[&str])] = &[
         "details of a job whose state and progress are metrics",
         &["dedup.backlog", "dedup.short_of_space", "relocate.kept", "relocate.short_of_space"],
     ),
+    ("consequences of damage, which is a metric", &["volumes[].referred_is_most"]),
 ];
 
 /// Row of the table.
