@@ -440,7 +440,7 @@ impl Counting {
     }
 
     /// Returns the number of leaves of the map, at least nearly: as counted by the walk, or by the share of draws that met one, and three standard errors
-    /// more. `None` if neither ended.
+    /// more. `None` if all were counted, or neither ended.
     fn all_leaves(&self, fanout: u64) -> Option<u128> {
         match self.taken {
             Taken::All => None,

@@ -871,6 +871,10 @@ impl Run {
         Ok(())
     }
 
+    pub(crate) fn closes(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending, Pending::Close { .. }))
+    }
+
     pub(crate) fn closes_early(&self) -> bool {
         self.pending.values().any(|pending| matches!(pending, Pending::Close { early: true }))
     }
