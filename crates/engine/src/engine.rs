@@ -128,8 +128,12 @@ impl Engine {
         profiling.note(request.volume(), places);
     }
 
-    /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once.
+    /// Returns the time at which [`Event::Timer`] is due: `None` if nothing waits for time; a time that has passed means at once. A closed pool waits for
+    /// nothing, even if it was closed early, with a checkpoint and jobs in progress.
     pub fn next_timer(&self) -> Option<Nanos> {
+        if self.pool.state.phase() == Phase::Closed {
+            return None;
+        }
         let moves = self.jobs.cache_partition.has_work_left() && self.pool.state.phase() == Phase::Serving;
         if self.jobs.is_work_left() || moves { Some(self.pool.state.now()) } else { self.timers() }
     }

@@ -167,13 +167,12 @@ impl Engine {
             || self.pool.checkpoint.is_in_progress()
             || self.pool.state.metadata_full()
             || self.pool.state.host_full();
-        let open = self.pool.state.phase() != Phase::Closed;
         let writes = self.pool.state.is_written();
         let checkpoint = writes && !self.pool.state.closes_early() && self.jobs.checkpoint_can_step();
         self.jobs.set_timer(&self.pool, load, checkpoint);
-        let reclaims = self.pool.durable.reclaim_left() && open && writes && !self.pool.state.closes_early();
+        let reclaims = self.pool.durable.reclaim_left() && writes && !self.pool.state.closes_early();
         self.jobs.note_work_left(reclaims || self.time_slices.has_requests());
-        if !waits || !writes || self.pool.state.phase() == Phase::Closed {
+        if !waits || !writes {
             self.tick = None;
         } else {
             let due = self.pool.state.now() + SELF_SYNC;

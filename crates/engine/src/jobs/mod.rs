@@ -388,7 +388,7 @@ impl Jobs {
         self.throttle.note_wanting(wanting);
         self.end_bursts(pool);
         (self.work_left, self.timer) = (false, None);
-        if wanting > 0 && pool.state.phase() != Phase::Closed {
+        if wanting > 0 {
             self.set_timer_for(wanting, pool, load);
         }
         each_row!(rules => if let Some(due) = ask!(self, rules.job, begins_at(pool, load)).filter(|&due| due > pool.state.now()) {

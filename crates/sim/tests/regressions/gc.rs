@@ -1,7 +1,9 @@
 //! Garbage collection. It empties the emptiest containers while the pool is idle, so that later writes in order find whole ones, whatever interrupts
 //! it.
 
-use engine::{Command, DefragSetting, DefragStatus, DeviceTraits, GcStatus, Limits, PoolChange, ReadCounts};
+use engine::{
+    Command, ControlError, DefragSetting, DefragStatus, DeviceTraits, GcStatus, Limits, PoolChange, ReadCounts,
+};
 use sim::content::CELLS;
 use sim::random::Random;
 use sim::runs::config::Config;
@@ -265,4 +267,16 @@ fn places_that_were_not_needed_do_not_end_a_rest() {
     // The job reads a batch, and another one after the trim has freed many slots. Else there would be thousands of reads.
     let tried = bench.world.submitted[0] - reads;
     assert!(tried < 256, "{tried} reads in vain");
+}
+
+/// A pool that was closed early kept the timers of its jobs. One that had work left at that moment called for its timer again and again (seed 1796068368637).
+#[test]
+fn a_pool_that_was_closed_early_needs_no_timer() {
+    let (mut bench, _) = aged(DefragSetting::Auto, 6, BLOCKS);
+    while bench.collect().moved_blocks == 0 {
+        bench.step_once();
+    }
+    let close = bench.begin_command(Command::CloseEarly);
+    assert_eq!(bench.command_result(close), Err(ControlError::NoCheckpoint));
+    assert_eq!(bench.world.engine.next_timer(), None);
 }

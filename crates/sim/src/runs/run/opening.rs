@@ -80,6 +80,9 @@ impl Run {
 
     /// Opens a pool whose closing was answered, with any fate of its unsynced writes.
     fn open_closed(&mut self) -> Checked {
+        if let Some(due) = self.world.engine.next_timer() {
+            return violated(format!("a closed pool waits for a timer at {due}"));
+        }
         self.rest()?;
         self.model.closed();
         let cut = self.random.pick(&[Cut::Lost, Cut::Kept, Cut::Torn]);
