@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::api::{ControlError, VolumeId};
 
-/// Number of checkpoints that flush the map buffer for a group before it is refused.
+/// Number of checkpoints that a group lets pass before it is refused: they flush the map buffer for it, or have no space for its leaves.
 const ROUNDS: u32 = 4;
 
 /// Volume, and its snapshot that a checkpoint makes or that it rolls the volume back to.
@@ -27,10 +27,8 @@ pub(crate) enum GroupChange {
 /// Progress of a group of snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum GroupState {
-    /// Waits for a cut, after this many checkpoints that flushed for it.
-    Waits {
-        rounds: u32,
-    },
+    /// Waits for a cut.
+    Waits,
     /// Is part of a checkpoint, and durable when this number of them is done.
     Cut {
         since: u64,
@@ -42,6 +40,8 @@ struct SnapshotGroup {
     id: u64,
     change: GroupChange,
     marks: Vec<Mark>,
+    /// Number of checkpoints that it has let pass.
+    rounds: u32,
     state: GroupState,
 }
 
@@ -58,7 +58,7 @@ impl SnapshotGroup {
     /// Returns true if the group waits, or is not durable after `done` checkpoints.
     fn is_open(&self, done: u64) -> bool {
         match self.state {
-            GroupState::Waits { .. } => true,
+            GroupState::Waits => true,
             GroupState::Cut { since } => done < since,
             GroupState::Refused(_) => false,
         }
@@ -113,7 +113,7 @@ impl SnapshotGroups {
         marks.sort();
         let id = self.next;
         self.next += 1;
-        self.groups.push(SnapshotGroup { id, change, marks, state: GroupState::Waits { rounds: 0 } });
+        self.groups.push(SnapshotGroup { id, change, marks, rounds: 0, state: GroupState::Waits });
         id
     }
 
@@ -123,7 +123,7 @@ impl SnapshotGroups {
         let result = match self.groups[at].state {
             GroupState::Cut { since } if since <= done => Ok(()),
             GroupState::Refused(error) => Err(error),
-            GroupState::Cut { .. } | GroupState::Waits { .. } => return None,
+            GroupState::Cut { .. } | GroupState::Waits => return None,
         };
         self.groups.remove(at);
         Some(result)
@@ -158,7 +158,7 @@ impl SnapshotGroups {
 
     /// Returns the volumes of the groups that wait.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = VolumeId> {
-        let waits = |group: &&SnapshotGroup| matches!(group.state, GroupState::Waits { .. });
+        let waits = |group: &&SnapshotGroup| matches!(group.state, GroupState::Waits);
         self.groups.iter().filter(waits).flat_map(|group| group.marks.iter().map(|mark| mark.volume))
     }
 
@@ -179,7 +179,9 @@ impl SnapshotGroups {
         let (mut plan, mut refused, mut waits) = (SnapshotPlan::default(), Vec::new(), false);
         let mut cut_off = Vec::new();
         for group in &mut self.groups {
-            let GroupState::Waits { rounds } = group.state else { continue };
+            if group.state != GroupState::Waits {
+                continue;
+            }
             let Some(buffered) = group.marks.iter().map(|mark| buffered(mark.volume)).sum::<Option<usize>>() else {
                 group.refuse(ControlError::NoVolume, &mut refused);
                 continue;
@@ -193,13 +195,13 @@ impl SnapshotGroups {
                 waits = true;
                 break;
             }
-            if buffered > left && rounds == ROUNDS {
+            if buffered > left && group.rounds == ROUNDS {
                 group.refuse(ControlError::NoSpace, &mut refused);
                 continue;
             }
             plan.flushed.extend(group.marks.iter().map(|mark| mark.volume));
             if buffered > left {
-                group.state = GroupState::Waits { rounds: rounds + 1 };
+                group.rounds += 1;
                 waits = true;
                 break;
             }
@@ -209,7 +211,7 @@ impl SnapshotGroups {
                 let marks = Vec::from([group.marks.remove(0)]);
                 plan.marks.extend(&marks);
                 let state = GroupState::Cut { since };
-                cut_off.push(SnapshotGroup { id: u64::MAX, change: group.change, marks, state });
+                cut_off.push(SnapshotGroup { id: u64::MAX, marks, state, ..*group });
                 waits = true;
                 continue;
             }
@@ -226,12 +228,21 @@ impl SnapshotGroups {
         (plan, refused, waits)
     }
 
-    /// Refuses the groups that checkpoint `since` was to make: their leaves find no space. Returns the snapshots that it was to make.
-    pub(crate) fn refuse(&mut self, since: u64) -> Vec<Mark> {
-        let mut refused = Vec::new();
+    /// Lets the groups that checkpoint `since` was to make wait for the next one, as their leaves find no space. Refuses a group that has waited often. Returns
+    /// the snapshots that wait, and those of refused groups.
+    pub(crate) fn defer(&mut self, since: u64) -> (Vec<Mark>, Vec<Mark>) {
+        let (mut deferred, mut refused) = (Vec::new(), Vec::new());
         for group in self.groups.iter_mut().filter(|group| group.state == GroupState::Cut { since }) {
-            group.refuse(ControlError::NoSpace, &mut refused);
+            if group.rounds == ROUNDS {
+                group.refuse(ControlError::NoSpace, &mut refused);
+                continue;
+            }
+            group.rounds += 1;
+            group.state = GroupState::Waits;
+            if group.change == GroupChange::Snapshots {
+                deferred.extend(&group.marks);
+            }
         }
-        refused
+        (deferred, refused)
     }
 }

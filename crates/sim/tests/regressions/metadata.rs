@@ -243,3 +243,24 @@ fn a_deleted_volume_with_few_blocks_in_each_leaf_takes_few_checkpoints() {
     let (pages, checkpoints) = deleted(12, 512);
     assert!((pages - 1..=pages).contains(&checkpoints), "{pages} pages in {checkpoints} checkpoints");
 }
+
+/// A snapshot or a rollback was refused for lack of metadata if its checkpoint merged a long trim, though the next one had plenty of space (seeds 1796056374139
+/// and 1796070710024).
+#[test]
+fn a_snapshot_beside_a_long_trim_waits_for_a_checkpoint_that_has_space() {
+    let mut config = Config::small(1);
+    config.parameters.geometry.metadata_blocks = 180;
+    let mut bench = Bench::new(config, 1 << 40);
+    let volume = bench.volume;
+    for number in [0, 1, 3] {
+        bench.write(far(number), &[number as u32 + 1]);
+    }
+    bench.settle();
+    // It ends within a block.
+    let trim = bench.begin_trim_cells(5, CELLS as u64 * far(2));
+    assert_eq!(bench.wait(trim), Ok(Answer::Done));
+    let create = Command::CreateSnapshots { volumes: &[volume], name: "beside", seconds: 1 };
+    let token = bench.begin_command(create);
+    assert_eq!(bench.command_result(token), Ok(()));
+    bench.audit();
+}

@@ -108,7 +108,7 @@ impl Checkpoint {
         let is_off = !pool.buffers_frozen();
         let keeps_all = pool.lacks_space_for_leaves(&self.shared);
         if (keeps_all || self.spares_metadata) && !self.snapshots.is_empty() {
-            self.give_up_snapshots(pool);
+            self.defer_snapshots(pool);
         }
         // The flush for snapshots is all that this checkpoint flushes.
         let has_snapshots = !self.snapshots.is_empty();
@@ -132,10 +132,10 @@ impl Checkpoint {
         };
     }
 
-    /// Refuses the snapshots that this checkpoint was to make: the leaves of their maps find no space.
-    fn give_up_snapshots(&mut self, pool: &mut Pool) {
+    /// Defers the snapshots that this checkpoint was to make to the next one: the leaves of their maps find no space.
+    fn defer_snapshots(&mut self, pool: &mut Pool) {
         self.snapshots = SnapshotPlan::default();
-        pool.refuse_snapshots();
+        pool.defer_snapshots();
     }
 
     /// Returns the next leaf with new or buffered mappings: its first block, and the number of new and of buffered ones.
@@ -162,7 +162,7 @@ impl Checkpoint {
     fn end_plan(&mut self, pool: &mut Pool) -> Progress {
         self.promise_planned(pool);
         if !self.snapshots.is_empty() && !pool.spares_metadata_for_leaves(&self.shared) {
-            self.give_up_snapshots(pool);
+            self.defer_snapshots(pool);
             self.begin_plan(pool);
             return Progress::Pause;
         }

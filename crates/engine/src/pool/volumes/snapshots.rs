@@ -6,7 +6,8 @@
 //! ```text
 //! command     enters the snapshots, without maps and invisible, and asks for a checkpoint
 //! cut         takes the groups whose mappings in the map buffer it can flush; for the first of the others, it flushes as much as it can
-//! Plan        chooses all leaves of these volumes that have new or buffered mappings: a map that others inherit from must be complete
+//! Plan        chooses all leaves of these volumes that have new or buffered mappings: a map that others inherit from must be complete; without space for
+//!             them, the groups wait for the next checkpoint
 //! Maps        gives the volume's map to the snapshot, once it is merged (`VolumeTable::take_snapshot`)
 //! superblock  makes it durable, and the command is answered
 //! ```
@@ -137,12 +138,17 @@ impl Pool {
         plan
     }
 
-    /// Refuses the snapshots and rollbacks of the beginning checkpoint: their leaves find no space.
-    pub(crate) fn refuse_snapshots(&mut self) {
-        let since = self.checkpoint.done() + 1;
-        let refused = self.checkpoint.snapshots.refuse(since);
+    /// Defers the snapshots and rollbacks of the beginning checkpoint to the next one: their leaves find no space. Refuses those that were deferred often.
+    pub(crate) fn defer_snapshots(&mut self) {
+        let (deferred, refused) = self.checkpoint.snapshots.defer(self.checkpoint.done() + 1);
+        for mark in deferred {
+            let at = self.durable.volumes.find(mark.snapshot).expect("it was entered");
+            self.durable.volumes.unschedule(at);
+        }
         self.withdraw(&refused);
         self.durable.volumes.withdraw_rollbacks();
+        let waits = self.checkpoint.snapshots.waiting().next().is_some();
+        self.request_checkpoint_if(waits);
         self.wake();
     }
 

@@ -5,7 +5,6 @@
 //! made impossible by a deletion, a smaller size or read-only fail cleanly, also if they were in flight. Nothing else
 //! fails.
 
-use engine::encode::height_for;
 use engine::timing::Mode;
 use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
 
@@ -18,10 +17,6 @@ use crate::{Checked, violated};
 
 /// Blocks of metadata that tables and reserves of a pool with a huge volume may take.
 const LEAST_METADATA: u64 = 256;
-/// Blocks of metadata for each level of the highest map without which a snapshot may be refused: with eight levels, 145 pages are kept for clients, and a
-/// checkpoint with a long trim takes 166 and the next one 63 (sim seed 1796056374139 --operations 3000).
-const METADATA_PER_LEVEL: u64 = 48;
-
 impl Run {
     pub(crate) fn create_volume(&mut self, size_blocks: u64, policy: Option<Policy>) -> Checked {
         while self.pending.values().any(|pending| matches!(pending, Pending::Create { .. })) {
@@ -289,7 +284,7 @@ impl Run {
             (Pending::Snapshots { first }, Err(ControlError::TooManyVolumes)) => {
                 self.model.end_snapshots(*first, false)?
             }
-            (Pending::Snapshots { first }, Err(ControlError::NoSpace)) if self.may_lack_metadata_for_snapshots() => {
+            (Pending::Snapshots { first }, Err(ControlError::NoSpace)) if self.may_lack_metadata() => {
                 self.model.end_snapshots(*first, false)?;
             }
             (Pending::RollBack { volume }, Ok(())) => self.model.end_rollback(*volume, true),
@@ -337,15 +332,6 @@ impl Run {
         }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
         (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
-    }
-
-    /// Returns true if a lack of metadata is credible for a snapshot: it is refused if the checkpoint that would make it merges the longest trim, too.
-    fn may_lack_metadata_for_snapshots(&self) -> bool {
-        let geometry = &self.config.parameters.geometry;
-        let most_blocks = self.model.volumes().iter().map(ModelVolume::most_blocks).max().unwrap_or(0);
-        let height = height_for(most_blocks.div_ceil(geometry.map_leaf_entries()), geometry.fanout());
-        let reserves = METADATA_PER_LEVEL * (u64::from(height) + 1);
-        self.may_lack_metadata() || reserves >= u64::from(geometry.metadata_blocks)
     }
 
     /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a request

@@ -203,6 +203,11 @@ impl VolumeTable {
         self.has_created = true;
     }
 
+    /// Defers a snapshot to a later checkpoint than the one that has just begun.
+    pub(crate) fn unschedule(&mut self, at: usize) {
+        self.volumes[at].since = u64::MAX;
+    }
+
     /// Removes a snapshot that was entered and not made.
     pub(crate) fn withdraw(&mut self, at: usize) {
         assert!(self.maps[at].pointer.is_none() && self.lineage.child_count(self.volumes[at].id) == 0);
