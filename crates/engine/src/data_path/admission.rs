@@ -9,6 +9,7 @@ use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::metadata::tree::{Missing, PageLookup, locate};
 use crate::mutant::Mutant;
+use crate::pool::Pool;
 use crate::pool::metadata_reservation::{Asked, MetadataUser};
 use crate::pool::metadata_reservation::{Availability, Cleared};
 use crate::requests::request::{Block, Kind, Stage};
@@ -25,6 +26,28 @@ impl Engine {
         }
         self.requests.get_mut(id).enter(Stage::Admit);
         self.queues.wait_for_space(id);
+        self.release_beside_payload(id);
+    }
+
+    /// Releases the buffers of a write that waits for space, except its payload, where few are left: a pass that is to free slots needs some. The write reads,
+    /// merges and compares again when it runs again.
+    fn release_beside_payload(&mut self, id: RequestId) {
+        let Engine { pool: Pool { memory, metadata, .. }, requests, .. } = self;
+        if memory.buffers().free() + memory.cache().len() > metadata.geometry().piece_blocks as usize {
+            return;
+        }
+        let request = requests.get_mut(id);
+        let is_clear = request.kind() == Kind::Clear;
+        for block in request.blocks_mut() {
+            let completed = if is_clear { block.buffer.take() } else { None };
+            if completed.is_some() {
+                (block.content, block.base) = (None, None);
+            }
+            block.compared = None;
+            for buffer in completed.into_iter().chain(block.base_buffer.take()) {
+                memory.buffers_mut().release(buffer);
+            }
+        }
     }
 
     /// Admits a write if record, ring, delta and metadata have space for it; if not, it waits, or fails where there will be none.

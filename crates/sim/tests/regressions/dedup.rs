@@ -251,3 +251,10 @@ fn writes_that_find_no_slot_wait_for_no_second_pass_after_one_in_vain() {
 fn a_write_without_a_slot_waits_for_no_pass_behind_a_run_of_a_plan() {
     run_seed(1_795_898_832_045, OPERATIONS, Trace::new(false)).unwrap();
 }
+
+/// Writes that waited for slots held all buffers but those for incoming data, with the blocks that theirs had been compared with. The pass that was to free
+/// slots needs two, and looked for them again and again. The bug needs the state that all of this seed's run leaves behind.
+#[test]
+fn a_pass_that_writes_wait_for_finds_buffers() {
+    run_seed(1_796_071_564_108, OPERATIONS, Trace::new(false)).unwrap();
+}
