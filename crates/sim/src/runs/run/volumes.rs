@@ -6,7 +6,7 @@
 //! fails.
 
 use engine::timing::Mode;
-use engine::{Command, ControlError, Error, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
+use engine::{Command, ControlError, Error, Full, KeepRuns, PassState, Policy, PoolChange, VolumePropertyChange};
 
 use crate::oracle::model::{Existence, Listing, ModelVolume, Properties};
 use crate::runs::config::FEW;
@@ -331,7 +331,15 @@ impl Run {
             pages += 4 * self.model.volumes().len() as u64;
         }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
-        (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+        self.has_filled_metadata()
+            || (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+    }
+
+    /// Returns true if the engine reports that metadata is full, and half of the slots are in use, with the copies of popular blocks: these give way where slots
+    /// are missing, but not where metadata is (sim seed 1796067558708 --operations 3000).
+    fn has_filled_metadata(&self) -> bool {
+        let slots = self.model.blocks_that_may_take_space() + self.world.engine.status().held.copies;
+        self.world.engine.full() == Some(Full::Metadata) && 2 * slots >= self.config.parameters.geometry.slots()
     }
 
     /// Returns true if many pages of a huge volume are still to be freed: the model has forgotten them, and they take space. Writes wait for that; a request
