@@ -283,6 +283,12 @@ impl World {
         self.calendar.is_empty()
     }
 
+    /// Returns the number of buffers that I/O of the flash in flight holds.
+    pub fn buffers_of_late_flash(&self) -> usize {
+        let of_flash = self.flights.values().filter(|flight| flight.io.device == Device::Flash);
+        of_flash.flat_map(|flight| &flight.io.segments).filter(|segment| matches!(segment, Segment::Buffer(_))).count()
+    }
+
     /// Lists the I/O in flight as text.
     pub fn in_flight(&self) -> String {
         let line = |(id, flight): (&IoId, &Flight)| {
