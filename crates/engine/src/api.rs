@@ -13,9 +13,9 @@
 use core::fmt;
 
 pub use crate::properties::{
-    CacheKey, CacheSetting, Controller, DedupVerify, DefragSetting, DeviceKind, FlashPolicy, Goal, IndexCopy, KeepRuns,
-    PaperModules, PassThrottle, Period, Policy, PoolChange, PoolProperties, PoolProperty, Schedule, SnapshotSchedule,
-    Timing, VolumeProperties, VolumeProperty, VolumePropertyChange,
+    CacheKey, CacheSetting, Controller, DedupVerify, DefragSetting, DeviceKind, DiscardSetting, FlashPolicy, Goal,
+    IndexCopy, KeepRuns, PaperModules, PassThrottle, Period, Policy, PoolChange, PoolProperties, PoolProperty,
+    Schedule, SnapshotSchedule, Timing, VolumeProperties, VolumeProperty, VolumePropertyChange,
 };
 
 /// Virtual or real time, in nanoseconds since an arbitrary start. Never goes backwards.
@@ -169,7 +169,8 @@ pub enum Outcome<'a> {
 /// that is only moved is given up. Any other failed change of the store makes the pool read-only, a failed sync in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IoError {
-    /// The backing store has no space, or a quota is used up. Of a write: some of it may be there, and nothing else is lost.
+    /// The backing store has no space, or a quota is used up. Of a write: some of it may be there, and nothing else is lost. Of a discard: it can be tried again
+    /// later.
     NoSpace,
     /// Anything else.
     Failed,
@@ -540,6 +541,8 @@ pub enum IoOp {
     Sync,
     /// Make sure that the `length` bytes at `offset` can be written later without running out of space.
     Reserve,
+    /// Give the space of the `length` bytes at `offset` back, as a hint: they are not read before they are written, and may read as anything.
+    Discard,
     /// No device involved. Segments are `[into]` or `[into, base]`, both buffers. Bytes of `into` outside `from..to` become
     /// those of `base` (zeroes without one); with `zero`, bytes inside become zero. Answer with [`Outcome::Blocks`] for `into`.
     Merge {

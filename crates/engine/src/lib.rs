@@ -68,6 +68,7 @@ pub use jobs::cache_partition::{CacheCounts, CacheStatus};
 pub use jobs::census::Shared;
 pub use jobs::dedup::DedupStatus;
 pub use jobs::defrag::DefragStatus;
+pub use jobs::discard::DiscardStatus;
 pub use jobs::gc::GcStatus;
 pub use jobs::index_prefetch::IndexPrefetchCounts;
 pub use jobs::relocate::{Kept, MOST_EXTENTS, RelocateStatus};

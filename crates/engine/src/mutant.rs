@@ -126,6 +126,10 @@ pub enum Mutant {
     FreedWhileHeld,
     /// Slots that a merge frees are reused before its superblock.
     FreedAtMerge,
+    /// A container whose last slots a merge frees is discarded before its superblock.
+    EarlyDiscard,
+    /// A container is reserved and opened while its discard is in flight.
+    OpenedInDiscard,
 
     // ---- requests, index, cache ----
     /// The index's answer for a live slot is trusted.

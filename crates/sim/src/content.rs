@@ -37,6 +37,11 @@ pub fn numbered(number: u32) -> Cells {
 /// Bit that is set in numbers made from bytes which no client wrote.
 const FOREIGN: u32 = 1 << 31;
 
+/// Makes a number that no client writes.
+pub fn foreign(number: u64) -> u32 {
+    number as u32 | FOREIGN
+}
+
 /// One block on the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {

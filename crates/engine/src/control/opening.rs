@@ -56,6 +56,9 @@ impl Engine {
             self.repairs.found_copies();
         }
         self.pool.state.begin_serving();
+        if self.pool.may_repair() {
+            self.pool.durable.space_mut().doubt_reserved();
+        }
         self.pool.review_space();
         // A checkpoint flushes, and begins to remove deleted snapshots.
         let has_to_begin = self.pool.has_too_much_buffered()

@@ -9,6 +9,7 @@ use crate::format::volume::Volume;
 use crate::jobs::census::Shared;
 use crate::jobs::dedup::DedupStatus;
 use crate::jobs::defrag::DefragStatus;
+use crate::jobs::discard::DiscardStatus;
 use crate::jobs::gc::GcStatus;
 use crate::jobs::relocate::RelocateStatus;
 use crate::jobs::replicate::ReplicateStatus;
@@ -56,6 +57,8 @@ pub struct Status {
     pub defrag: DefragStatus,
     /// Containers that are emptied.
     pub gc: GcStatus,
+    /// Space that goes back to the host.
+    pub discard: DiscardStatus,
     /// Blocks of metadata in use: superblocks, journal, metadata pages.
     pub overhead_blocks_used: u64,
     /// Blocks of metadata for maps, summaries and tables, in use or not.
@@ -179,6 +182,7 @@ impl Engine {
             device: *self.pool.device(),
             defrag: self.jobs.defrag_status(&self.pool),
             gc: self.jobs.gc_status(&self.pool),
+            discard: self.jobs.discard_status(&self.pool),
             overhead_blocks_used: fixed + u64::from(self.pool.metadata.allocator().used()),
             metadata_blocks: u64::from(geometry.metadata_blocks),
             metadata_blocks_used: u64::from(self.pool.metadata.allocator().used()),

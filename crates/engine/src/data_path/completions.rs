@@ -52,9 +52,9 @@ impl Engine {
             Purpose::Abandoned => self.abandoned_ends(&segments),
             Purpose::Merge { request, block } => self.merged(request, block, result),
             Purpose::Compare { request, block } => self.compared(request, block, result),
-            Purpose::ReserveContainers(count) => {
+            Purpose::ReserveContainers => {
                 let good = self.check_reserved(result);
-                self.pool.containers_reserved(good.then_some(count));
+                self.pool.containers_reserved(good);
             }
             Purpose::ReserveMetadata(blocks) => {
                 let good = self.check_reserved(result);

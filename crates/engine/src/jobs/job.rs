@@ -21,6 +21,7 @@ pub(crate) enum JobId {
     Flash,
     Relocate,
     Census,
+    Discard,
 }
 
 impl JobId {

@@ -17,6 +17,7 @@
 //! flash            copies containers to the flash in front of the store
 //! scrub            reads and verifies everything, and repairs damage
 //! census           estimates the share of each volume that lies in shared slots
+//! discard          gives the space of empty containers back to the host
 //! index_prefetch   fetches the digests beside one that was found
 //! throttle         decides when background work may run
 //! ```
@@ -34,6 +35,7 @@ mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod dedup;
 pub(crate) mod defrag;
+pub(crate) mod discard;
 pub(crate) mod flash;
 pub(crate) mod gc;
 pub(crate) mod index_prefetch;
@@ -61,6 +63,7 @@ use census::Census;
 use checkpoint::Checkpoint;
 use dedup::Dedup;
 use defrag::{Defrag, DefragStatus};
+use discard::{DiscardStatus, StoreDiscard};
 use flash::FlashCopies;
 use gc::{Gc, GcStatus};
 use index_prefetch::IndexPrefetch;
@@ -75,7 +78,7 @@ use throttle::{LEAST, QUARTER, Throttle, ThrottleUser, Turn};
 const RECLAIM_AT_ONCE: usize = 4096;
 
 /// Rules of the scheduler: one row for each job, in the order in which it visits them.
-const RULES: [JobRules; 10] = [
+const RULES: [JobRules; 11] = [
     JobRules {
         job: JobId::IndexRebuild,
         runs: Runs::InBursts { least: QUARTER },
@@ -171,6 +174,17 @@ const RULES: [JobRules; 10] = [
         advances: PumpPhase::Last,
         steps: PumpPhase::Last,
     },
+    JobRules {
+        job: JobId::Discard,
+        runs: Runs::InBursts { least: LEAST },
+        // A merge fills no empty container.
+        between_checkpoints: false,
+        // They may have asked for empty containers.
+        after: [Some(JobId::Defrag), Some(JobId::Gc), Some(JobId::Relocate), Some(JobId::Dedup)],
+        also_unwritten: false,
+        advances: PumpPhase::Last,
+        steps: PumpPhase::Last,
+    },
 ];
 
 /// Calls a method of the job in the field that belongs to this [`Job`].
@@ -187,6 +201,7 @@ macro_rules! ask {
             JobId::Flash => $jobs.flash.$verb $with,
             JobId::Relocate => $jobs.relocate.$verb $with,
             JobId::Census => $jobs.census.$verb $with,
+            JobId::Discard => $jobs.discard.$verb $with,
         }
     };
 }
@@ -256,6 +271,7 @@ pub(crate) struct Jobs {
     flash: FlashCopies,
     relocate: Relocate,
     census: Census,
+    discard: StoreDiscard,
     pub(crate) index_prefetch: IndexPrefetch,
     throttle: Throttle,
     /// True if a job stopped at its budget and can continue at once.
@@ -280,6 +296,7 @@ impl Jobs {
             flash: FlashCopies::new(),
             relocate: Relocate::new(),
             census: Census::new(),
+            discard: StoreDiscard::new(now),
             index_prefetch: IndexPrefetch::new(),
             throttle: Throttle::new(now),
             work_left: false,
@@ -437,6 +454,11 @@ impl Jobs {
     /// Returns the state and counts of garbage collection, which empties containers.
     pub(crate) fn gc_status(&self, pool: &Pool) -> GcStatus {
         self.gc.status(pool)
+    }
+
+    /// Returns the state and counts of discards, which give space back to the host.
+    pub(crate) fn discard_status(&self, pool: &Pool) -> DiscardStatus {
+        self.discard.status(pool)
     }
 
     /// Returns the dedup pass, which finds all duplicates.

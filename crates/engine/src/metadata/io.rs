@@ -50,8 +50,8 @@ pub(crate) enum Purpose {
     Merge { request: RequestId, block: u32 },
     /// Comparison of a block with the known block that it may share.
     Compare { request: RequestId, block: u32 },
-    /// Reservation of space for this number of further containers.
-    ReserveContainers(u32),
+    /// Reservation of space for containers.
+    ReserveContainers,
     /// Reservation of space for metadata blocks, up to this one.
     ReserveMetadata(u32),
     /// Reservation of space for the locations of the meta map that come with a growth.

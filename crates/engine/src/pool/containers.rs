@@ -7,6 +7,7 @@ use crate::format::superblock::TreeId;
 use crate::metadata::io::Purpose;
 use crate::metadata::page_cache::Region;
 use crate::metadata::tree::{Missing, Walk, lookup};
+use crate::mutant::Mutant;
 use crate::pool::{Durable, Hints};
 use crate::space::{RESERVE_CONTAINERS, SlotState};
 
@@ -16,11 +17,22 @@ impl Pool {
         2 * u64::from(self.metadata.geometry().piece_blocks) + 2
     }
 
+    /// Returns the number of free slots that have their space reserved ahead of need.
+    pub(crate) fn available_ahead(&self) -> u64 {
+        (4 * u64::from(self.metadata.geometry().slots_per_container)).max(self.slots_ahead())
+    }
+
+    /// Returns the number of empty containers that keep their space. Where popular blocks have copies in scratch zones, all of them: a zone may take any.
+    #[inline]
+    pub(crate) fn spare_containers(&self) -> u32 {
+        if self.makes_copies() { self.metadata.geometry().containers } else { self.durable.space.spare_containers() }
+    }
+
     /// Opens containers ahead of the allocator, which needs their part of the space map. Returns true if one was opened.
     pub(crate) fn open_ahead(&mut self) -> bool {
         let mut opened = false;
         while self.durable.space.ready_apart() < self.slots_ahead() {
-            let fresh = self.may_reserve();
+            let fresh = self.may_reserve() && self.durable.space.can_reserve_now();
             let Pool { durable: Durable { space, .. }, hints: Hints { flash, .. }, .. } = self;
             let is_on_flash = |container| flash.as_ref().is_some_and(|flash| flash.has(container));
             let Some(container) = space.choose(fresh, &is_on_flash) else {
@@ -101,15 +113,15 @@ impl Pool {
 
     /// Returns true if there are containers without reserved space, as far as is known.
     pub(crate) fn may_reserve(&self) -> bool {
-        !self.state.host_full() && self.durable.space.to_reserve(u64::MAX, 1).is_some()
+        !self.state.host_full() && self.durable.space.has_unreserved()
     }
 
-    /// Asks for a container without reserved space; false if there is none.
+    /// Asks for a container without reserved space; false if there is none. It may have to wait for the end of a discard, which wakes the engine.
     pub(crate) fn ask_for_fresh(&mut self) -> bool {
         let is_one = self.may_reserve();
         if is_one && !self.durable.reserving {
             self.durable.wants_fresh = true;
-            self.wake();
+            self.wake_if(self.durable.space.can_reserve_now());
         }
         is_one
     }
@@ -120,32 +132,50 @@ impl Pool {
             return;
         }
         let per_container = u64::from(self.metadata.geometry().slots_per_container);
-        let mut ahead = (4 * per_container).max(self.slots_ahead());
+        let mut ahead = self.available_ahead();
         if core::mem::take(&mut self.durable.wants_fresh) {
             ahead = u64::MAX;
         }
-        if let Some((first, count)) = self.durable.space.to_reserve(ahead, self.durable.reserve_at_once) {
+        let opens_in_discard = self.mutant(Mutant::OpenedInDiscard);
+        let mut wanted = self.durable.space.to_reserve(ahead, self.durable.reserve_at_once, opens_in_discard);
+        let brings_back = wanted.is_none() && self.durable.space.may_lack_spare();
+        if brings_back {
+            let spare = self.spare_containers();
+            wanted = self.durable.space.next_to_bring_back(spare, self.durable.reserve_at_once);
+        }
+        if let Some((first, count)) = wanted {
             let bytes = per_container * self.metadata.geometry().block();
             let (block, together) = self.metadata.geometry().container_run(first);
             let (offset, count) = (block * self.metadata.geometry().block(), count.min(together));
-            let purpose = Purpose::ReserveContainers(count);
-            self.metadata.io_mut().begin(IoOp::Reserve, offset, u64::from(count) * bytes, [], purpose);
+            self.durable.space.begin_reserving(first..first + count, brings_back);
+            self.metadata.io_mut().begin(
+                IoOp::Reserve,
+                offset,
+                u64::from(count) * bytes,
+                [],
+                Purpose::ReserveContainers,
+            );
             self.durable.reserving = true;
+        } else {
+            // A discard that is in flight may have all that is left.
+            self.durable.wants_fresh |= ahead == u64::MAX && self.durable.space.is_discarding();
         }
     }
 
-    /// Handles the end of a reservation of space for containers: `count` of them have space now, or `None` if the host is full.
-    pub(crate) fn containers_reserved(&mut self, count: Option<u32>) {
+    /// Handles the end of a reservation of space for containers: they have space now, or the host has none. It counts as full only if these were needed.
+    pub(crate) fn containers_reserved(&mut self, good: bool) {
         self.durable.reserving = false;
-        if let Some(count) = count {
-            let from = self.durable.space.reserved();
-            self.durable.space.set_reserved(count);
-            self.keep_zones(from);
+        let brings_back = self.durable.space.brings_back();
+        let first = self.durable.space.end_reserving(good);
+        if good {
+            // Asked for while the reservation was in flight: who still needs one asks again.
+            self.durable.wants_fresh = false;
+            self.keep_zones(first);
             self.durable.reserve_at_once = RESERVE_CONTAINERS;
         } else if self.durable.reserve_at_once > 1 {
             // Next time for one: there may be space for less.
             self.durable.reserve_at_once = 1;
-        } else {
+        } else if !brings_back && !self.durable.space.may_try_another_hole() {
             self.state.set_host_full(true);
         }
     }

@@ -35,6 +35,7 @@ impl Pool {
     /// Sets all properties, and lets the parts follow that keep something by them.
     fn set_properties(&mut self, properties: PoolProperties) {
         self.properties = properties;
+        self.durable.space_mut().note_discards_changed();
         self.follow_flash_policy();
         self.set_cache_key(properties.cache_key());
         self.review_zones();

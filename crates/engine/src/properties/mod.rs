@@ -36,6 +36,7 @@ mod choices;
 mod dedup;
 mod defrag;
 mod device;
+mod discard;
 mod field;
 mod flash;
 mod policy;
@@ -52,6 +53,7 @@ pub use cache::{BadIndexCopy, CacheKey, CacheSetting, IndexCopy, PartitionMode, 
 pub use dedup::{DedupVerify, KeepRuns, PassThrottle};
 pub use defrag::DefragSetting;
 pub use device::{BadDeviceKind, DeviceKind};
+pub use discard::DiscardSetting;
 pub use flash::{FlashPolicy, PaperModules};
 pub use policy::{BadPolicy, Counts, IDEDUP_THRESHOLD, Policy, SELECT_THRESHOLD, Threshold};
 pub use schedule::{BadSchedule, Hours, Schedule};

@@ -7,6 +7,7 @@ use super::cache::{CacheKey, CacheSetting, IndexCopy};
 use super::dedup::{DedupVerify, KeepRuns, PassThrottle};
 use super::defrag::DefragSetting;
 use super::device::DeviceKind;
+use super::discard::DiscardSetting;
 use super::field::{self, Bits};
 use super::flash::FlashPolicy;
 use super::policy::Policy;
@@ -243,6 +244,11 @@ properties! {
     flash_policy(FlashPolicy): FlashPolicy = "flash-policy", [Bits::bytes(36, 4)],
         "which containers are copied to the flash of 'cache attach': budget (the default: the fewer of the day's writes are left, the more \
          often one must have been read), or paper (PLC-Cache's modules, also as paper:filter=5,delay=3,comparison=1.5, each also off)";
+
+    /// Empty containers whose space goes back to the file system or device under the pool.
+    discard(Discard): DiscardSetting = "discard", [Bits::of_byte(12, 2, 6)],
+        "space that goes back to the file system or device under the pool: on (empty containers, the default), off, or the size of the \
+         aligned ranges that do, such as 64M";
 }
 
 properties! {

@@ -8,6 +8,7 @@ use core::str::FromStr;
 use super::byte_size::{exact, parse_large};
 use super::cache::CacheSetting;
 use super::defrag::DefragSetting;
+use super::discard::DiscardSetting;
 use super::flash::FlashPolicy;
 use super::policy::Policy;
 use super::schedule::Schedule;
@@ -285,6 +286,46 @@ impl PropertyValue for DefragSetting {
             DefragSetting::Auto => "auto".into(),
             DefragSetting::Off => OFF.into(),
             DefragSetting::PerDay(bytes) => exact(bytes),
+        }
+    }
+}
+
+impl PropertyValue for DiscardSetting {
+    const FORMS: &'static [ValueForm] = &[
+        form("on", "Discards every empty container, but for a few that the next writes take."),
+        form("off", "Discards nothing."),
+        form(
+            "SIZE",
+            "Discards empty ranges of this size that begin at its multiples on the store. It is rounded up to a power of two, 1M to 1G. A number below 1M needs a unit.",
+        ),
+    ];
+
+    fn encode(self) -> Code {
+        DiscardSetting::encode(self).into()
+    }
+
+    fn decode(code: Code) -> Result<DiscardSetting, &'static str> {
+        let setting = u8::try_from(code).ok().and_then(DiscardSetting::decode);
+        setting.ok_or("what is discarded is of an unknown kind")
+    }
+
+    fn parse(text: &str) -> Result<DiscardSetting, String> {
+        match text {
+            "on" => Ok(DiscardSetting::On),
+            OFF => Ok(DiscardSetting::Off),
+            _ => match parse_large(text) {
+                Ok(0) => Err("to discard nothing, say discard=off".into()),
+                Ok(bytes) => DiscardSetting::units(bytes).ok_or_else(|| "at most 1G is discarded at once".into()),
+                Err(error) => Err(format!("{error} (discarded at once); or on, or off")),
+            },
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            DiscardSetting::On => "on".into(),
+            DiscardSetting::Off => OFF.into(),
+            DiscardSetting::Units(bytes) => exact(bytes),
         }
     }
 }

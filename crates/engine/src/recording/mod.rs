@@ -158,6 +158,7 @@ impl EffectHash {
                     }
                     IoOp::Compare => out.push(7),
                     IoOp::WriteDurable => out.push(8),
+                    IoOp::Discard => out.push(9),
                 }
                 let mut offset = io.offset;
                 for segment in &io.segments {

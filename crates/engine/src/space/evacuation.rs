@@ -59,6 +59,7 @@ impl Space {
         self.contains(slot)
             && container < self.reserved
             && !self.closed_to.contains(&container)
+            && !self.holes.has(container)
             && !self.taken.contains(&slot)
             && self.containers[container as usize].free > 0
     }
@@ -70,6 +71,7 @@ impl Space {
         assert!(slots.iter().all(|&slot| self.container_of(slot) == self.container_of(first)));
         slots.iter().try_for_each(|&slot| self.take(slot))?;
         self.grow_generation(self.container_of(first));
+        self.holes.note_less();
         Some(())
     }
 
@@ -155,7 +157,7 @@ impl Space {
 
     /// Returns the number of containers with all slots free, including those without reserved space.
     pub(crate) fn empty_containers(&self) -> u32 {
-        self.empty + (self.containers.len() as u32 - self.reserved)
+        self.empty + self.holes.count() + (self.containers.len() as u32 - self.reserved)
     }
 
     /// Returns the number of free slots of a container.

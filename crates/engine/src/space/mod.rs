@@ -10,6 +10,7 @@
 //! information about its slots must be verified again before a slot is reused.
 
 pub(crate) mod evacuation;
+pub(crate) mod holes;
 mod sequential;
 mod spared;
 mod spill_space;
@@ -27,6 +28,7 @@ use crate::format::bytes::{put_u16, u16_at};
 use crate::format::entry::Slot;
 use crate::format::geometry::Geometry;
 use crate::locality_map::NearSet;
+use holes::Holes;
 
 /// State of a slot in the space map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +101,7 @@ struct Open {
 
 impl Open {
     /// Takes the first slot of a word, which must have one. Returns its number in the container.
+    #[inline]
     fn take(&mut self, word: usize) -> u64 {
         let at = word as u64 * 64 + u64::from(self.slots[word].trailing_zeros());
         self.slots[word] &= self.slots[word] - 1;
@@ -141,15 +144,17 @@ pub(crate) struct Space {
     spill_is_reclaimed: bool,
     /// Containers that a plan has filled, until they are empty: defragmentation takes nothing out of them.
     planned: BTreeSet<u32>,
+    /// Empty containers that may have no space on the host (`holes.rs`).
+    holes: Holes,
     search: u32,
     free: u64,
-    /// Number of reserved containers with all slots free.
+    /// Number of reserved containers with all slots free, without holes.
     empty: u32,
     /// Number of slots that have been given back since opening.
     given_back: u64,
-    /// Number of containers with reserved space: the first ones. Only these are opened.
+    /// Number of containers with reserved space: the first ones, but for holes. Only these are opened.
     reserved: u32,
-    /// Number of free slots in reserved containers.
+    /// Number of free slots in reserved containers, without holes.
     available: u64,
     /// Number of remaining slots in open containers.
     ready: u64,
@@ -188,6 +193,7 @@ impl Space {
             spill: BTreeSet::new(),
             spill_is_reclaimed: false,
             planned: BTreeSet::new(),
+            holes: Holes::new(geometry.containers),
             search: 0,
             free: geometry.slots(),
             empty: 0,
@@ -214,6 +220,7 @@ impl Space {
         self.dirty_containers.resize(leaves as usize, false);
         self.free += geometry.slots() - self.slots;
         self.slots = geometry.slots();
+        self.holes.grow(geometry.containers);
     }
 
     pub(crate) fn contains(&self, slot: Slot) -> bool {
@@ -271,6 +278,7 @@ impl Space {
     }
 
     /// Takes a slot that the space map shows as free: allocation, and replay. `None` if its container has no free slot.
+    #[inline]
     pub(crate) fn take(&mut self, slot: Slot) -> Option<()> {
         let container = self.container_of(slot);
         let free = &mut self.containers[container as usize].free;
@@ -297,6 +305,7 @@ impl Space {
         if u32::from(*free) == self.per_container {
             self.empty += u32::from(container < self.reserved);
             self.planned.remove(&container);
+            self.holes.note_more();
         }
         let group = &mut self.groups[(container / GROUP) as usize];
         if container < self.reserved && !self.closed_to.contains(&container) {
@@ -306,6 +315,7 @@ impl Space {
     }
 
     /// Returns true if the free slots of a container count as available.
+    #[inline]
     fn counts(&self, container: u32) -> bool {
         container < self.reserved && !self.excluded.contains(&container)
     }
@@ -455,8 +465,9 @@ impl Space {
         self.reserved
     }
 
-    /// Returns the next containers to reserve space for (first, count), if less than `ahead` free slots are available.
-    pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32) -> Option<(u32, u32)> {
+    /// Returns the next containers to reserve space for (first, count), if less than `ahead` free slots are available. With `ignores_discard`, which only a mutant
+    /// has, they may be those of the discard in flight.
+    pub(crate) fn to_reserve(&self, ahead: u64, at_once: u32, ignores_discard: bool) -> Option<(u32, u32)> {
         let left = self.containers.len() as u32 - self.reserved;
         // Scratch containers and spill space are given up only when there is nothing more to reserve.
         let scratch = || self.scratch.iter().map(|&container| u64::from(self.free_in(container))).sum::<u64>();
@@ -464,7 +475,21 @@ impl Space {
         // Usually there is enough space even if all of these slots are free.
         let most_kept = self.scratch.len() as u64 * u64::from(self.per_container) + self.spill_slots();
         let is_short = |kept: u64| self.available.saturating_sub(kept) < ahead;
-        (left > 0 && is_short(most_kept) && is_short(kept())).then_some((self.reserved, left.min(at_once)))
+        if !self.has_unreserved() || !is_short(most_kept) || !is_short(kept()) {
+            return None;
+        }
+        let holes = self.next_holes(at_once, ignores_discard).map(|run| (run.start, run.end - run.start));
+        holes.or((left > 0).then_some((self.reserved, left.min(at_once))))
+    }
+
+    /// Returns true if there are containers without reserved space. They may be in a discard that has to end first.
+    pub(crate) fn has_unreserved(&self) -> bool {
+        self.reserved < self.containers.len() as u32 || self.holes.count() > 0
+    }
+
+    /// Returns true if there are containers without reserved space that are in no discard.
+    pub(crate) fn can_reserve_now(&self) -> bool {
+        self.reserved < self.containers.len() as u32 || self.holes.count() > self.holes.discarding_count()
     }
 
     /// Counts `count` more containers as reserved.
@@ -487,7 +512,7 @@ impl Space {
             let mut most = 0;
             for container in range {
                 let free = self.containers[container as usize].free;
-                if free > most && !self.closed_to.contains(&container) {
+                if free > most && !self.closed_to.contains(&container) && !self.holes.has(container) {
                     most = free;
                 }
             }
@@ -497,8 +522,11 @@ impl Space {
     }
 
     fn find(&self, containers: core::ops::Range<u32>, free: u16) -> Option<u32> {
-        let fits =
-            |container: &u32| self.containers[*container as usize].free == free && !self.closed_to.contains(container);
+        let fits = |container: &u32| {
+            self.containers[*container as usize].free == free
+                && !self.closed_to.contains(container)
+                && !self.holes.has(*container)
+        };
         containers.into_iter().find(fits)
     }
 
@@ -588,11 +616,15 @@ impl Space {
 
     fn close_to_others(&mut self, container: u32) {
         self.closed_to.insert(container);
+        self.holes.note_less();
         self.groups[(container / GROUP) as usize].stale = true;
     }
 
     fn closed(&mut self, container: u32) {
         self.closed_to.remove(&container);
+        if self.is_empty(container) {
+            self.holes.note_more();
+        }
         self.groups[(container / GROUP) as usize].stale = true;
     }
 
@@ -673,6 +705,7 @@ impl Space {
     pub(crate) fn memory(&self) -> u64 {
         (self.containers.len() * core::mem::size_of::<Container>() + self.taken.allocation_size()) as u64
             + self.pending.capacity() as u64 * 16
+            + self.holes.memory()
     }
 }
 

@@ -34,6 +34,7 @@ impl Space {
             let is_fit = |&container: &u32| {
                 self.free_in(container) >= least.max(1)
                     && !self.closed_to.contains(&container)
+                    && !self.holes.has(container)
                     && !is_on_flash(container)
             };
             let free = |container: &u32| (self.free_in(*container), core::cmp::Reverse(*container));

@@ -67,7 +67,7 @@ pub(super) fn reclaim(space: &mut Space, published: u64, busy: bool) -> usize {
 #[test]
 fn nothing_is_allocated_before_its_space_is_reserved() {
     let mut space = space_without_reserve();
-    assert_eq!((allocate(&mut space), space.to_reserve(1, 1)), (None, Some((0, 1))));
+    assert_eq!((allocate(&mut space), space.to_reserve(1, 1, false)), (None, Some((0, 1))));
     space.set_reserved(1);
     assert_eq!((space.available(), allocate(&mut space)), (4, Some(Slot(0))));
 }

@@ -87,7 +87,10 @@ impl Space {
     }
 
     fn is_to_be_kept(&self, container: u32) -> bool {
-        container < self.reserved && self.free_in(container) > 0 && !self.closed_to.contains(&container)
+        container < self.reserved
+            && self.free_in(container) > 0
+            && !self.closed_to.contains(&container)
+            && !self.holes.has(container)
     }
 
     fn set_aside(&mut self, container: u32) {

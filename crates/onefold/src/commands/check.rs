@@ -434,7 +434,7 @@ impl Audit {
             IoError::Failed
         };
         match io.op {
-            IoOp::Sync | IoOp::Reserve => Ok(Performed::Complete),
+            IoOp::Sync | IoOp::Reserve | IoOp::Discard => Ok(Performed::Complete),
             IoOp::Merge { from, to, zero } => {
                 let content = merge(&io.segments, from, to, zero, &mut self.arena, &self.digester);
                 Ok(Performed::Blocks(vec![content]))

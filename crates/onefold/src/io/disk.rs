@@ -8,14 +8,16 @@
 //! States of an I/O, in order: waiting (no slot or no staging is free), in flight (perhaps in several steps), reported.
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use engine::{BlockContent, BufferId, Engine, Event, IoError, IoId, IoOp, Nanos, Outcome, Segment};
 
 use crate::io::arena::{Arena, BLOCK, Span};
 use crate::io::core::Core;
 use crate::io::digest::Digester;
+use crate::io::discarder::DeviceDiscard;
 #[cfg(feature = "faults")]
 use crate::io::faults::{Due, Faults, Operation};
 use crate::io::ring::{DISK_SLOTS, FLASH_SLOTS, SPANS, Urgency};
@@ -87,6 +89,10 @@ pub struct Disk {
     /// The last write, sync or reservation that failed, in words.
     failed: Option<String>,
     host: Host,
+    /// The store's descriptor, for the discards of a device.
+    device: Option<Store>,
+    /// Discards of the device in flight, by slot.
+    discards: Vec<(u32, DeviceDiscard)>,
     #[cfg(feature = "faults")]
     faults: Faults,
 }
@@ -138,6 +144,7 @@ enum Work {
     WriteDurable,
     Sync,
     Reserve,
+    Discard,
 }
 
 impl Disk {
@@ -175,6 +182,8 @@ impl Disk {
             failures: Failures::default(),
             failed: None,
             host: Host::default(),
+            device: store.share().ok().filter(|store| store.kind() == Kind::Device),
+            discards: Vec::new(),
             #[cfg(feature = "faults")]
             faults: Faults::from_environment(part.first_slot > 0),
         }
@@ -260,6 +269,7 @@ impl Disk {
             IoOp::WriteDurable => Work::WriteDurable,
             IoOp::Sync => Work::Sync,
             IoOp::Reserve => Work::Reserve,
+            IoOp::Discard => Work::Discard,
             IoOp::Merge { .. } | IoOp::Compare => unreachable!("done when it is taken"),
         };
         let staging = match staged_blocks(wanted) {
@@ -299,7 +309,7 @@ impl Disk {
                 }
                 slot.length = slot.spans.iter().map(|span| span.length).sum();
             }
-            Work::Sync | Work::Reserve => {}
+            Work::Sync | Work::Reserve | Work::Discard => {}
         }
         self.submit(index, core);
         true
@@ -322,6 +332,26 @@ impl Disk {
         match slot.work {
             Work::Sync => core.ring.sync(on_ring),
             Work::Reserve => core.ring.reserve(on_ring, slot.offset, slot.length as u64),
+            Work::Discard if !self.is_device => core.ring.punch_hole(on_ring, slot.offset, slot.length as u64),
+            Work::Discard => {
+                let (offset, length) = (slot.offset, slot.length as u64);
+                let began = self.device.as_ref().map(|device| DeviceDiscard::begin(device.as_fd(), offset, length));
+                match began {
+                    Some(Ok(discard)) => {
+                        core.ring.wait_for(on_ring, discard.ended());
+                        self.discards.push((index, discard));
+                    }
+                    // Threads or descriptors have run out: the pool tries again.
+                    Some(Err(_)) => self.discard_failed(index, IoError::NoSpace),
+                    None => {
+                        info!(
+                            "{} could not be opened again for discards: space is not given back until the pool is opened again",
+                            self.part.name
+                        );
+                        self.discard_failed(index, IoError::Failed);
+                    }
+                }
+            }
             Work::Write | Work::WriteDurable => {
                 remaining(&slot.spans, slot.done, &mut self.window);
                 #[cfg(feature = "faults")]
@@ -341,6 +371,14 @@ impl Disk {
                 core.ring.read(on_ring, &core.arena, &self.window, slot.offset + slot.done as u64);
             }
         }
+    }
+
+    /// Ends a discard that could not begin.
+    fn discard_failed(&mut self, index: u32, error: IoError) {
+        let slot = &mut self.slots[index as usize];
+        slot.begun = None;
+        self.reports.push((slot.io, Report::Failed(error)));
+        self.free.push(index);
     }
 
     /// Resumes operations that are not held back any longer; true if there was one.
@@ -371,8 +409,13 @@ impl Disk {
             return self.submit(index, core);
         }
         let slot = &mut self.slots[index as usize];
+        let result = match self.discards.iter().position(|&(of_slot, _)| of_slot == index) {
+            // A poll that failed says nothing of the thread.
+            Some(at) => self.discards.swap_remove(at).1.wait(),
+            None => result,
+        };
         let error = match (result, slot.work) {
-            (_, Work::Sync | Work::Reserve) if result >= 0 => None,
+            (_, Work::Sync | Work::Reserve | Work::Discard) if result >= 0 => None,
             // Where the file system cannot reserve, writes find out that it is full.
             (_, Work::Reserve) if result == -libc::EOPNOTSUPP => None,
             (0, Work::Write | Work::WriteDurable) => Some(IoError::Failed),
@@ -409,7 +452,15 @@ impl Disk {
             // The command that needs the space is told; `watch` logs once that the host is full.
             (Work::Reserve, Some(IoError::NoSpace)) => self.host.full = Some(core.now),
             (Work::Reserve, None) => self.host.space = Some(core.now),
-            (Work::Write | Work::WriteDurable, Some(IoError::NoSpace)) => {}
+            // The pool makes no more of them.
+            (Work::Discard, Some(IoError::Failed)) => {
+                let why = std::io::Error::from_raw_os_error(-result);
+                info!(
+                    "{} takes no discards ({why}): space is not given back until the pool is opened again",
+                    self.part.name
+                );
+            }
+            (Work::Write | Work::WriteDurable | Work::Discard, Some(IoError::NoSpace)) => {}
             (_, None) => {}
             (work, Some(_)) => {
                 let failure = describe_failure(self.part.name, slot, result);
@@ -439,7 +490,9 @@ impl Disk {
                 Ok(Outcome::Blocks(&self.contents))
             }
             (None, Work::ReadPages) => Ok(Outcome::Bytes(core.arena.bytes(slot.spans[0]))),
-            (None, Work::Write | Work::WriteDurable | Work::Sync | Work::Reserve) => Ok(Outcome::Complete),
+            (None, Work::Write | Work::WriteDurable | Work::Sync | Work::Reserve | Work::Discard) => {
+                Ok(Outcome::Complete)
+            }
         };
         core.engine.handle(core.now, Event::Done { io: slot.io, result });
         slot.begun = None;
@@ -453,7 +506,7 @@ impl Disk {
 /// Judges an error for want of space: `NoSpace` if nothing else is lost, else `Failed`. After a sync the loss is unknown.
 fn lack_of_space(work: Work, loses_nothing: bool) -> IoError {
     match work {
-        Work::Reserve => IoError::NoSpace,
+        Work::Reserve | Work::Discard => IoError::NoSpace,
         Work::Write | Work::WriteDurable if loses_nothing => IoError::NoSpace,
         _ => IoError::Failed,
     }
@@ -466,6 +519,7 @@ fn operation(work: Work) -> Operation {
         Work::Write | Work::WriteDurable => Operation::Write,
         Work::Sync => Operation::Sync,
         Work::Reserve => Operation::Reserve,
+        Work::Discard => Operation::Discard,
     }
 }
 
@@ -540,7 +594,7 @@ fn staged_blocks(io: &engine::Io) -> usize {
         IoOp::Write | IoOp::WriteDurable => {
             io.segments.iter().filter(|segment| matches!(segment, Segment::Page(_))).count()
         }
-        IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => 0,
+        IoOp::ReadBlocks | IoOp::Sync | IoOp::Reserve | IoOp::Discard | IoOp::Merge { .. } | IoOp::Compare => 0,
     }
 }
 
@@ -608,6 +662,7 @@ fn describe_failure(device: &str, slot: &Slot, result: i32) -> String {
         Work::Write | Work::WriteDurable => "write",
         Work::Sync => "sync",
         Work::Reserve => "reserving space",
+        Work::Discard => "discard",
     };
     let why = match (result, slot.work) {
         (..0, _) => std::io::Error::from_raw_os_error(-result).to_string(),

@@ -7,7 +7,7 @@
 //! [flash] OPERATION [from=BYTE] [to=BYTE] [first=N] [every=N] EFFECT
 //! ```
 //!
-//! A rule that begins with `flash` is for the flash in front of the store, all others are for the store. An operation is `read`, `write`, `sync` or `reserve`;
+//! A rule that begins with `flash` is for the flash in front of the store, all others are for the store. An operation is `read`, `write`, `sync`, `reserve` or `discard`;
 //! `from` and `to` are the bytes of the store that it must touch. Of the matching operations, the N-th and all later ones count (`first`), and of these each
 //! N-th (`every`). The first rule that counts decides. Effects:
 //!
@@ -44,6 +44,8 @@ pub enum Operation {
     Sync,
     /// Reserves space.
     Reserve,
+    /// Gives space back.
+    Discard,
 }
 
 /// The fault plan and the operations that it holds back.
@@ -221,7 +223,8 @@ fn rule(line: &str) -> anyhow::Result<Rule> {
         Some("write") => Operation::Write,
         Some("sync") => Operation::Sync,
         Some("reserve") => Operation::Reserve,
-        _ => bail!("it begins with read, write, sync or reserve"),
+        Some("discard") => Operation::Discard,
+        _ => bail!("it begins with read, write, sync, reserve or discard"),
     };
     let (mut from, mut to, mut first, mut every, mut effect) = (0, u64::MAX, 1, 1, None);
     for word in words {

@@ -4,6 +4,7 @@
 pub mod arena;
 pub mod core;
 pub mod digest;
+pub mod discarder;
 pub mod disk;
 #[cfg(feature = "faults")]
 pub mod faults;

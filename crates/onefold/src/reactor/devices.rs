@@ -71,6 +71,11 @@ impl Devices {
         self.disk.last_failure()
     }
 
+    /// Returns the bytes that the file system has stored for the pool's file; `None` for a device.
+    pub(super) fn held(&self) -> Option<u64> {
+        self.store.held()
+    }
+
     /// Returns the knowledge about space on the file system under the pool.
     pub(super) fn host(&self) -> Host {
         self.disk.host()

@@ -137,6 +137,7 @@ impl Reactor {
         }
         report.latency = LatencyReport::new(self.server.latencies());
         report.host_full = self.monitor.host_lacks_space();
+        report.discard.held_bytes = self.devices.held();
         report.addresses = self.server.listeners().iter().map(Listener::address).collect();
         report.tls = self.server.tls().to_string();
         report.ephemeral = self.lifecycle.is_ephemeral();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use engine::{
-    Counters, Damage, Damaged, DefragSetting, DefragStatus, Engine, Failure, Full, GcStatus, InheritedCounts, Mode,
-    PagesWritten, ReplicateStatus, ScrubStatus, Volume, VolumeId,
+    Counters, Damage, Damaged, DefragSetting, DefragStatus, DiscardStatus, Engine, Failure, Full, GcStatus,
+    InheritedCounts, Mode, PagesWritten, ReplicateStatus, ScrubStatus, Volume, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,9 @@ report! {
         /// Regions that are put in order again, and garbage collection.
         #[serde(default)]
         defrag: DefragReport = DefragReport::new(&status.defrag, &status.gc),
+        /// Space that the host holds for the pool, and that goes back to it.
+        #[serde(default)]
+        discard: DiscardReport = DiscardReport::new(&status.discard),
         /// Kind of the disk under the pool.
         #[serde(default)]
         device: DeviceReport = DeviceReport::new(&status.device, status.device_set),
@@ -519,6 +522,47 @@ report! {
         /// Blocks whose content at such a place was wrong, and that were read from their own slots.
         #[serde(default)]
         wrong_blocks: u64 = status.places.wrong,
+    }
+}
+
+report! {
+    /// Space that the host holds for the pool, and that goes back to it.
+    #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+    pub struct DiscardReport from (status: &DiscardStatus) {
+        /// Bytes that the file system holds for the pool's file; none for a device.
+        held_bytes: Option<u64> = None,
+        /// True if the store refused a discard: none is made until the pool is opened again.
+        has_failed: bool,
+        /// Discards since the pool was opened.
+        discards: u64,
+        /// Bytes discarded since the pool was opened.
+        discarded_bytes: u64,
+        /// Bytes of empty containers that are reserved on the host again before they are written: discarded, or not written since the pool was opened.
+        unreserved_bytes: u64,
+        /// True if a discard is in flight, or if containers are to be looked at for one.
+        is_due: bool,
+    }
+}
+
+impl DiscardReport {
+    /// Describes it in a line: `is_on` by the property.
+    pub fn text(&self, is_on: bool) -> Option<String> {
+        let given_back = match (self.discarded_bytes, self.has_failed, is_on) {
+            (0, true, _) => "the device or file system takes no discards".into(),
+            (bytes, true, _) => format!("{} given back; then a discard failed", size::show(bytes)),
+            (0, false, false) => "discards are off".into(),
+            (bytes, false, _) => format!("{} given back since the pool was opened", size::show(bytes)),
+        };
+        let held = self.held_bytes.map(|bytes| format!("{:<12}", size::show(bytes)));
+        match held {
+            Some(held) => Some(format!("{held}in the pool's file; {given_back}")),
+            None => self.is_notable().then_some(given_back),
+        }
+    }
+
+    /// Returns true if something was given back, or refused.
+    pub fn is_notable(&self) -> bool {
+        self.discarded_bytes > 0 || self.has_failed
     }
 }
 

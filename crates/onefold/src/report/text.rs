@@ -30,6 +30,9 @@ impl Report {
             row("snapshots", format!("{:<12}of it {held}", blocks(self.snapshots.blocks)));
         }
         row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
+        if let Some(host) = self.host_text().filter(|_| self.discard.is_notable() || !self.discards()) {
+            row("host", host);
+        }
         row("saving", self.saving_text());
         row("memory", self.memory_text());
         for job in jobs(self) {
@@ -46,6 +49,15 @@ impl Report {
             text.push_str(&format!("  {those}, and there are {more} more: 'onefold status {pool} --all'\n"));
         }
         text
+    }
+
+    fn discards(&self) -> bool {
+        self.properties.get("discard").is_none_or(|property| property.value != "off")
+    }
+
+    /// Describes the space on the host; `None` if nothing is known of it.
+    fn host_text(&self) -> Option<String> {
+        self.discard.text(self.discards())
     }
 
     /// Describes in words the mode of the pool, or that it was not closed cleanly, and if a server has it.
@@ -114,6 +126,9 @@ impl Report {
             row("snapshots", format!("{:<12}of it {held}", blocks(self.snapshots.blocks)));
         }
         row("data", format!("{:<12}stored after deduplication", blocks(self.data_blocks_used)));
+        if let Some(host) = self.host_text() {
+            row("host", host);
+        }
         if self.second_copies > 0 {
             let above = self.second_copies_above;
             row(

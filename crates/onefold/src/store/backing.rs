@@ -6,8 +6,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -99,6 +99,12 @@ pub struct Store {
     size: u64,
     direct: bool,
     writable: bool,
+}
+
+impl AsFd for Store {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl AsRawFd for Store {
@@ -274,6 +280,12 @@ impl Store {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns the bytes that the file system has stored for a file; `None` for a device.
+    pub fn held(&self) -> Option<u64> {
+        let blocks = self.file.metadata().ok().map(|metadata| metadata.blocks());
+        blocks.filter(|_| self.kind == Kind::File).map(|blocks| blocks.saturating_mul(512))
     }
 
     /// Finds out the size anew: a device may have been made larger.

@@ -176,7 +176,7 @@ impl Driver {
         assert!(!on_store || inside, "I/O stays inside the store: {io:?}");
         let (mut contents, mut equal, mut bytes) = (Vec::new(), false, 0..0);
         match io.op {
-            IoOp::Sync | IoOp::Reserve => {}
+            IoOp::Sync | IoOp::Reserve | IoOp::Discard => {}
             IoOp::ReadPages => bytes = io.offset as usize..(io.offset + io.length) as usize,
             IoOp::ReadBlocks => {
                 for (at, place) in self.segments(&io) {
@@ -201,7 +201,7 @@ impl Driver {
             }
         }
         let outcome = match io.op {
-            IoOp::Sync | IoOp::Reserve | IoOp::Write | IoOp::WriteDurable => Outcome::Complete,
+            IoOp::Sync | IoOp::Reserve | IoOp::Discard | IoOp::Write | IoOp::WriteDurable => Outcome::Complete,
             IoOp::ReadPages => Outcome::Bytes(&self.image[bytes]),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&contents),
             IoOp::Compare => Outcome::Equal(equal),

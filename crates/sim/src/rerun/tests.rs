@@ -111,7 +111,7 @@ impl Recorded {
             }
         }
         let outcome = match io.op {
-            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
+            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve | IoOp::Discard => Outcome::Complete,
             IoOp::ReadBlocks => Outcome::Blocks(&contents),
             IoOp::ReadPages => {
                 for at in first..first + io.length / block {

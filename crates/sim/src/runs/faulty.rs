@@ -31,8 +31,14 @@ const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 const MOST_TO_OPEN: u64 = 1000;
 
 /// Fault of the n-th I/O of a kind, and the index of that kind in [`crate::world::World::submitted`].
-const KINDS: [(Class, usize); 5] =
-    [(Class::ReadError, 0), (Class::WriteError, 1), (Class::SyncError, 2), (Class::NoSpace, 3), (Class::FullHost, 1)];
+const KINDS: [(Class, usize); 6] = [
+    (Class::ReadError, 0),
+    (Class::WriteError, 1),
+    (Class::SyncError, 2),
+    (Class::NoSpace, 3),
+    (Class::FullHost, 1),
+    (Class::DiscardError, 4),
+];
 
 /// Results of runs.
 #[derive(Clone, Debug, Default)]
@@ -243,8 +249,8 @@ pub fn every(scenarios: u64, stride: u64, print: bool) -> Report {
     let mut report = Report::default();
     for number in 0..scenarios {
         let scenario = scenario(number);
-        let mut submitted = [0; 4];
-        let count = |run: &Run| submitted_since(run, [0; 4]);
+        let mut submitted = [0; 5];
+        let count = |run: &Run| submitted_since(run, [0; 5]);
         report.run(
             || format!("scenario {number} without faults"),
             || {
@@ -277,7 +283,7 @@ pub fn every(scenarios: u64, stride: u64, print: bool) -> Report {
     report
 }
 
-fn submitted_since(run: &Run, before: [u64; 4]) -> [u64; 4] {
+fn submitted_since(run: &Run, before: [u64; 5]) -> [u64; 5] {
     std::array::from_fn(|kind| run.world.submitted[kind] - before[kind])
 }
 

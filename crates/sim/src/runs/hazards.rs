@@ -6,8 +6,10 @@ use engine::{
     Segment, VolumePropertyChange,
 };
 
+use crate::content::{Content, ZERO};
+use crate::random::Random;
 use crate::runs::config::Config;
-use crate::runs::run::Run;
+use crate::runs::run::{Run, Snapshot};
 use crate::runs::shorthand::{SECONDS, place, write};
 use crate::runs::workload::{Fronting, Operation, policy};
 use crate::transcript::Trace;
@@ -354,5 +356,47 @@ pub fn clears_below_a_parent() -> Checked {
         return violated(format!("{} overwrites found no space", run.counts.without_space - refused));
     }
     run.perform(&[Operation::Trim { place: place(1, 0, LEAVES * leaf), fua: false }, Operation::Drain])?;
+    run.settle_and_audit()
+}
+
+/// Overwrites all blocks, and loses the process and the journal while the superblock with that is not durable: the pool is as of the superblock before, and all
+/// of its blocks must be whole. (A journal on a device of its own, or a damaged record, can end so.)
+pub fn discards_before_the_superblock() -> Checked {
+    const BLOCKS: u64 = 64;
+    let mut config = Config::small(1);
+    let geometry = &mut config.parameters.geometry;
+    (geometry.containers, geometry.slots_per_container) = (64, 4);
+    config.limits = Limits { map_buffer: 0, delta_entries: 1024, ..config.limits };
+    config.volumes = vec![(BLOCKS, Policy::Full)];
+    let geometry = config.parameters.geometry;
+    let mut run = Run::start(config.clone(), Trace::new(false), false)?;
+    let all =
+        |first: u64| (0..BLOCKS / AT_ONCE).map(move |n| write(0, AT_ONCE * n, AT_ONCE, (first + AT_ONCE * n) as u32));
+    run.perform(&all(1).chain([Operation::Settle]).collect::<Vec<_>>())?;
+    let model = run.model.clone();
+    run.perform(&all(1000).chain([Operation::Flush, Operation::Drain]).collect::<Vec<_>>())?;
+    // The superblock comes behind a sync of the pages.
+    run.world.hold_back(|io| io.op == IoOp::Sync);
+    let end = run.world.now + 20 * SECONDS;
+    while !matches!(run.step(end)?, crate::world::Step::Quiet) {}
+    if run.world.held() == 0 {
+        return violated("no superblock was to be written");
+    }
+    let mut disk = run.world.disk.clone();
+    disk.crash(Cut::Kill, &mut Random::new(1));
+    for block in geometry.journal_start()..geometry.journal_start() + u64::from(geometry.journal_blocks) {
+        disk.put(block, Content::Payload(ZERO));
+    }
+    let (now, geometry) = (run.world.now, (geometry, None));
+    let snapshot =
+        Snapshot { point: 0, disk, flash: None, model, now, epoch: 0, geometry, was_offline: false, is_exact: false };
+    let mut run = Run::resume(config, &snapshot, Cut::Kill, 1, false, Trace::new(false))?;
+    run.verify_all()?;
+    run.settle_and_audit()?;
+    run.perform(&[Operation::Trim { place: place(0, 0, BLOCKS), fua: false }, Operation::Settle])?;
+    run.perform(&[Operation::Idle(20 * SECONDS)])?;
+    if run.world.engine.status().discard.discarded_bytes == 0 {
+        return violated("nothing is discarded in the end");
+    }
     run.settle_and_audit()
 }

@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 83] = [
+pub const MUTANTS: [(Mutant, Hunt); 85] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -77,10 +77,12 @@ pub const MUTANTS: [(Mutant, Hunt); 83] = [
     (Mutant::LostClears, swarm(10)),
     (Mutant::UnsyncedPages, crash(0)),
     (Mutant::UnsyncedSuperblock, swarm(10)),
-    (Mutant::ForgottenInlined, crash(19)),
+    (Mutant::ForgottenInlined, crash(35)),
     (Mutant::EarlyPages, swarm(10)),
     (Mutant::LostSubtree, swarm(10)),
     (Mutant::FreedWhileHeld, swarm(10)),
+    (Mutant::EarlyDiscard, Hunt::Own(hazards::discards_before_the_superblock)),
+    (Mutant::OpenedInDiscard, crash(25)),
     (Mutant::FreedAtMerge, swarm(100)),
     (Mutant::StaleBase, swarm(10)),
     (Mutant::ForgottenRemoval, swarm(10)),

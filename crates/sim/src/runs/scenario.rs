@@ -1,8 +1,8 @@
 //! Small scenarios for the enumeration of crashes: a fixed list, each about one subject, and after it seeded ones.
 
 use engine::{
-    CacheKey, DedupCommand, DedupVerify, DeviceTraits, Goal, KeepRuns, Limits, PassThrottle, Policy, PoolChange,
-    ScrubCommand, Timing, VolumePropertyChange,
+    CacheKey, DedupCommand, DedupVerify, DeviceTraits, DiscardSetting, Goal, KeepRuns, Limits, PassThrottle, Policy,
+    PoolChange, ScrubCommand, Timing, VolumePropertyChange,
 };
 
 use crate::content::NUMBERED_TWINS;
@@ -113,7 +113,7 @@ pub fn scenario(number: u64) -> Scenario {
         }),
         25 => ("containers come to flash and go, and are opened meanwhile", {
             config.volumes = vec![(24, Policy::Native), (24, Policy::Native)];
-            config.parameters.geometry.containers = 12;
+            config.parameters.geometry.containers = 11;
             config.limits = Limits { buffers: 66, read_ahead: 0, ..config.limits };
             config.flash = Some(FlashConfig::greedy(4));
             on_flash()
@@ -644,7 +644,10 @@ fn hybrid() -> Vec<Operation> {
 fn external_partitioning() -> Vec<Operation> {
     let full = |volume| Operation::SetVolume { volume, policy: Some(Some(policy("full"))), read_only: None };
     let start = Operation::Dedup(DedupCommand::Start);
-    let mut operations: Vec<Operation> = (0..8).map(|at| write(0, 8 * at, 8, 10 * at as u32)).collect();
+    // A pass would wait until space is reserved again.
+    let pool = PoolChange { discard: Some(DiscardSetting::Off), ..PoolChange::default() };
+    let mut operations = vec![Operation::SetTiming { volume: 0, change: VolumePropertyChange::default(), pool }];
+    operations.extend((0..8).map(|at| write(0, 8 * at, 8, 10 * at as u32)));
     operations.extend([write(1, 0, 8, 0), write(1, 8, 8, 24), write(1, 16, 8, 50), Operation::Settle]);
     operations.extend([full(0), full(1), Operation::Drain, start.clone(), Operation::Idle(SECONDS)]);
     operations.extend([write(1, 0, 8, 20), write(1, 8, 4, 40), Operation::Settle, start.clone()]);
@@ -656,7 +659,8 @@ fn external_partitioning() -> Vec<Operation> {
         Operation::Idle(SECONDS),
     ]);
     operations.extend([write(1, 16, 8, 0), write(1, 24, 8, 60), Operation::Settle, start]);
-    operations.push(Operation::Idle(SECONDS / 500));
+    // The pass has taken its containers after 7.5 ms, and ends after 10.
+    operations.push(Operation::Idle(SECONDS / 1000 * 9));
     operations.extend((4..14).map(|at| write(1, 8 * at, 8, 400 + 10 * at as u32)));
     operations.extend([write(0, 32, 8, 600), write(0, 48, 8, 620), Operation::Flush, Operation::Idle(SECONDS)]);
     operations
@@ -861,7 +865,7 @@ fn emptying() -> Vec<Operation> {
 }
 
 /// Overwrites blocks of containers that are on flash and crashes without a checkpoint, twice: first with the flash missing from before the overwrites until a
-/// checkpoint after the crash, then with the flash present throughout; twelve containers, of which flash holds four.
+/// checkpoint after the crash, then with the flash present throughout; eleven containers, of which flash holds four.
 fn on_flash() -> Vec<Operation> {
     let read = |volume| Operation::ReadOn { place: place(volume, 0, 24), blocks: 8, swapped: false };
     let crash = || Operation::Crash { cut: Cut::Kept, again: Vec::new(), verify: false };

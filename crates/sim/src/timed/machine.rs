@@ -475,7 +475,7 @@ impl Machine {
                 self.io.syncs += 1;
                 (Op::Flush, Purpose::Journal)
             }
-            IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {
+            IoOp::Reserve | IoOp::Discard | IoOp::Merge { .. } | IoOp::Compare => {
                 let begun = self.path.begin(self.now, Purpose::Data);
                 self.flights.insert(id, Flight { io, contents, covers: 0, begun });
                 self.schedule(self.now + MEMORY_NANOS, Happening::Done(id));
@@ -524,7 +524,7 @@ impl Machine {
                 self.store.synced(covers);
                 Outcome::Complete
             }
-            IoOp::Reserve => Outcome::Complete,
+            IoOp::Reserve | IoOp::Discard => Outcome::Complete,
             IoOp::ReadPages => {
                 for block in blocks {
                     bytes.extend_from_slice(&self.store.read(block).to_bytes(size as u32));

@@ -47,6 +47,8 @@ pub enum Class {
     /// The host has no space for a write, not even for one over existing data: its first blocks may be new, one may be
     /// torn.
     FullHost,
+    /// A discard fails: each of its blocks is discarded or not.
+    DiscardError,
     /// The clock jumps forward by years.
     ClockJump,
     /// The memory is divided anew, as small as possible.
@@ -56,7 +58,7 @@ pub enum Class {
 }
 
 /// Number of classes.
-pub const CLASSES: usize = 17;
+pub const CLASSES: usize = 18;
 
 impl Class {
     /// All classes, in order.
@@ -75,13 +77,14 @@ impl Class {
         Class::StuckIo,
         Class::NoSpace,
         Class::FullHost,
+        Class::DiscardError,
         Class::ClockJump,
         Class::SmallestMemory,
         Class::Disconnect,
     ];
 
     /// Classes that strike single I/O.
-    pub const OF_IO: [Class; 12] = [
+    pub const OF_IO: [Class; 13] = [
         Class::LostWrite,
         Class::MisdirectedWrite,
         Class::StaleRead,
@@ -94,6 +97,7 @@ impl Class {
         Class::StuckIo,
         Class::NoSpace,
         Class::FullHost,
+        Class::DiscardError,
     ];
 
     /// Returns true if the class can strike an I/O of this kind.
@@ -101,12 +105,12 @@ impl Class {
         let reads = matches!(op, IoOp::ReadBlocks | IoOp::ReadPages);
         match self {
             Class::StaleRead | Class::ReadError | Class::ShortRead => reads,
-            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite | Class::FullHost => {
-                op.is_write()
-            }
+            Class::LostWrite | Class::MisdirectedWrite | Class::WriteError | Class::ShortWrite => op.is_write(),
+            Class::FullHost => op.is_write() || op == IoOp::Discard,
             Class::SyncError => op == IoOp::Sync,
             Class::NoSpace => op == IoOp::Reserve,
-            Class::SlowIo | Class::StuckIo => reads || op.is_write() || op == IoOp::Sync,
+            Class::DiscardError => op == IoOp::Discard,
+            Class::SlowIo | Class::StuckIo => reads || op.is_write() || matches!(op, IoOp::Sync | IoOp::Discard),
             Class::BitRot | Class::TornWrite | Class::ClockJump | Class::SmallestMemory | Class::Disconnect => false,
         }
     }
@@ -149,7 +153,7 @@ impl Rule {
         // A write without space is repeated. The rule lasts until a client gets an error.
         let while_long = random.between(2, 12) * if class == Class::FullHost { 10 } else { 1 };
         // Reservations and syncs are few.
-        let skip = if matches!(class, Class::NoSpace | Class::SyncError) { 4 } else { 30 };
+        let skip = if matches!(class, Class::NoSpace | Class::SyncError | Class::DiscardError) { 4 } else { 30 };
         Rule {
             class,
             skip: random.below(skip),

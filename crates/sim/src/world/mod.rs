@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use engine::{
     BlockContent, BufferId, Command, ControlError, DataSegment, Device, DeviceKind, Effect, Engine, Error, Event,
     Extent, Geometry, Io, IoError, IoId, IoOp, Limits, Nanos, OpenError, Outcome, PageId, Parameters, Recovered, Reply,
-    RequestId, Segment, Submit, Superblock,
+    RequestId, Segment, Submit, Superblock, UNGROWN,
 };
 
-use crate::content::{CELLS, Cells, Content, ZERO};
+use crate::content::{CELLS, Cells, Content, ZERO, foreign};
 use crate::oracle::model::Promise;
 use crate::random::{Random, mix};
 use crate::transcript::Trace;
@@ -46,6 +46,7 @@ const WRITE_BYTES_PER_SECOND: u64 = 520_000_000;
 /// Time of a sync: no figure of a drive, only longer than a write.
 const SYNC_NANOS: u64 = 400_000;
 const MEMORY_NANOS: u64 = 1_000;
+const DISCARD_NANOS: u64 = 2_000_000;
 
 /// Outcomes of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,14 +154,16 @@ pub struct World {
     choice: Choice,
     /// I/O that begins and is chosen fails.
     failing: Choice,
+    /// Reservations that find no space.
+    full: Choice,
     /// I/O held back, in order of submission.
     held: Vec<IoId>,
     /// Writes that found no space.
     kept: Kept,
     /// Faults of the store.
     pub faults: Faults,
-    /// I/O submitted so far: reads, writes, syncs, reservations.
-    pub submitted: [u64; 4],
+    /// I/O submitted so far: reads, writes, syncs, reservations, discards.
+    pub submitted: [u64; 5],
     /// Records written, where the faults ask for them.
     pub records: Vec<RecordNote>,
     /// Promise so far, set by the caller that knows it.
@@ -235,10 +238,11 @@ impl World {
             replies: BTreeMap::new(),
             choice: Box::new(|_| false),
             failing: Box::new(|_| false),
+            full: Box::new(|_| false),
             held: Vec::new(),
             kept: Kept::default(),
             faults: Faults::new(0),
-            submitted: [0; 4],
+            submitted: [0; 5],
             records: Vec::new(),
             promise: Promise::default(),
             ownership: Ownership::default(),
@@ -264,6 +268,11 @@ impl World {
     /// Fails I/O that begins from here on and is chosen; its data may have been written. It replaces the earlier choice.
     pub fn fail(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
         self.failing = Box::new(choice);
+    }
+
+    /// Lets chosen reservations find no space from here on. It replaces the earlier choice.
+    pub fn refuse_space(&mut self, choice: impl Fn(&Io) -> bool + 'static) {
+        self.full = Box::new(choice);
     }
 
     /// Returns the number of I/O held back.
@@ -541,6 +550,14 @@ impl World {
                 }
             }
             IoOp::Sync => self.disk.submit_sync(id.0),
+            IoOp::Discard => {
+                let block = self.parameters.geometry.block();
+                let blocks = io.offset / block..(io.offset + io.length) / block;
+                let contents = blocks.clone().map(|block| self.discarded(block)).collect();
+                if !self.disk.submit_write(id.0, blocks.start, contents) {
+                    return violated(format!("{io:?} overlaps a write in flight: {}", self.in_flight()));
+                }
+            }
             IoOp::ReadBlocks | IoOp::ReadPages | IoOp::Reserve | IoOp::Merge { .. } | IoOp::Compare => {}
         }
         self.buffers.hold(&io)?;
@@ -549,6 +566,7 @@ impl World {
             IoOp::Write | IoOp::WriteDurable => Some(1),
             IoOp::Sync => Some(2),
             IoOp::Reserve => Some(3),
+            IoOp::Discard => Some(4),
             IoOp::Merge { .. } | IoOp::Compare => None,
         };
         if let Some(kind) = kind {
@@ -654,6 +672,26 @@ impl World {
         Err(IoError::NoSpace)
     }
 
+    /// Draws the content of a discarded block: zeroes, its former content, or bytes that no client wrote.
+    fn discarded(&mut self, block: u64) -> Content {
+        match self.random.below(3) {
+            0 => Content::Payload(ZERO),
+            1 => self.disk.read(block).clone(),
+            _ => Content::Payload(core::array::from_fn(|_| foreign(self.random.draw()))),
+        }
+    }
+
+    /// Completes a discard, or fails it: some of its blocks may be discarded all the same.
+    fn end_discard(&mut self, id: IoId, fault: Option<Class>, is_chosen: bool) -> Result<(), IoError> {
+        if fault.is_none() && !is_chosen {
+            self.disk.complete_write(id.0);
+            return Ok(());
+        }
+        let is_short = self.faults.random.one_in(2);
+        self.disk.fail_write(id.0, is_short, &mut self.faults.random);
+        Err(if fault == Some(Class::FullHost) { IoError::NoSpace } else { IoError::Failed })
+    }
+
     fn page(&self, page: PageId) -> Content {
         Content::Metadata(self.engine.page(page).into())
     }
@@ -670,6 +708,12 @@ impl World {
         let per_block = io.op.is_write() || io.op == IoOp::ReadBlocks;
         if per_block && io.segments.len() as u64 * geometry.block() != io.length {
             return violated(format!("an I/O whose segments do not make up its length: {io:?}"));
+        }
+        let container = u64::from(geometry.slots_per_container) * geometry.block();
+        let data = geometry.data_start() * geometry.block();
+        let is_whole = io.offset >= data && (io.offset - data).is_multiple_of(container);
+        if io.op == IoOp::Discard && (!is_whole && geometry.growth == UNGROWN || !io.length.is_multiple_of(container)) {
+            return violated(format!("a discard of other than whole containers: {io:?}"));
         }
         let unknown = |segment: &Segment| matches!(segment, Segment::Buffer(id) if id.0 >= self.buffers.count());
         if io.segments.iter().any(unknown) {
@@ -700,6 +744,7 @@ impl World {
             IoOp::Write => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND),
             IoOp::WriteDurable => WRITE_NANOS + transfer(WRITE_BYTES_PER_SECOND) + SYNC_NANOS,
             IoOp::Sync => SYNC_NANOS,
+            IoOp::Discard => DISCARD_NANOS,
             IoOp::Merge { .. } | IoOp::Compare | IoOp::Reserve => MEMORY_NANOS,
         };
         let percent = match self.random.below(16) {
@@ -733,7 +778,9 @@ impl World {
             // The effect of a failed sync is undefined: here, all covered writes are still volatile.
             IoOp::Sync if is_chosen => self.disk.drop_sync(id.0),
             IoOp::Sync => result = self.end_sync(id, fault),
+            IoOp::Reserve if (self.full)(&io) => result = Err(IoError::NoSpace),
             IoOp::Reserve => result = self.end_reserve(fault),
+            IoOp::Discard => result = self.end_discard(id, fault, is_chosen),
             IoOp::Compare => equal = self.buffers.compare(&io),
             IoOp::ReadPages | IoOp::ReadBlocks if fails => {
                 self.faults.struck_read(io.op);
@@ -770,7 +817,7 @@ impl World {
         }
         self.trace.note(self.now, 12, &[u64::from(id.0)], || format!("done io {} {blocks:?}", id.0));
         let outcome = match io.op {
-            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve => Outcome::Complete,
+            IoOp::Write | IoOp::WriteDurable | IoOp::Sync | IoOp::Reserve | IoOp::Discard => Outcome::Complete,
             IoOp::ReadPages => Outcome::Bytes(&bytes),
             IoOp::Compare => Outcome::Equal(equal),
             IoOp::ReadBlocks | IoOp::Merge { .. } => Outcome::Blocks(&blocks),

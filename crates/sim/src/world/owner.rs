@@ -17,6 +17,8 @@ pub struct Ownership {
     pub taken: bool,
     /// True if the engine has looked since its last superblock.
     has_looked: bool,
+    /// The same since its last discard.
+    has_looked_to_discard: bool,
     /// Epoch of that superblock.
     epoch: u64,
     /// True if a checkpoint had begun, or had looked, before another owner took the pool over.
@@ -72,14 +74,21 @@ impl World {
         let block = self.geometry().block();
         if io.op == IoOp::ReadPages && self.geometry().owner_block() == Some(io.offset / block) {
             self.ownership.has_looked |= !self.ownership.taken;
+            self.ownership.has_looked_to_discard |= !self.ownership.taken;
         }
     }
 
     /// Judges an I/O that begins.
     pub(crate) fn judge_owner(&mut self, io: &Io) -> Checked {
-        let changes = io.op.is_write() || matches!(io.op, IoOp::Sync | IoOp::Reserve);
+        let changes = io.op.is_write() || matches!(io.op, IoOp::Sync | IoOp::Reserve | IoOp::Discard);
         if changes && self.engine.is_taken_over() {
             return violated(format!("the engine knows that it has lost the pool, and submits {io:?}"));
+        }
+        if io.op == IoOp::Discard {
+            if self.ownership.taken && !self.ownership.has_looked_to_discard {
+                return violated(format!("a discard begins in a pool that another has taken over: {io:?}"));
+            }
+            self.ownership.has_looked_to_discard = false;
         }
         let block = self.geometry().block();
         let pages = self.geometry().meta_map_start() * block..self.geometry().data_start() * block;

@@ -12,6 +12,7 @@ mod copies;
 mod dedup;
 mod defrag;
 mod device;
+mod discard;
 mod disk_index;
 mod external_partitioning;
 mod failures;

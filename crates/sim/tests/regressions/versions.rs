@@ -11,7 +11,7 @@ use sim::runs::config::Config;
 use sim::runs::forged;
 use sim::world::disk::{Cut, Disk};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, SECOND};
 
 /// Returns the superblocks of all slots that have one.
 fn superblocks_on(disk: &Disk, geometry: Geometry) -> Vec<(u64, Superblock)> {
@@ -32,6 +32,8 @@ fn pool_of_version_2(closed: bool) -> Bench {
     if closed {
         bench.command(engine::Command::Close);
     } else {
+        // No discard is in flight at the end.
+        bench.pass(SECOND);
         bench.write_durably(9, 8);
     }
     let geometry = bench.geometry();

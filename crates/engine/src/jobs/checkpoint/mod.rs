@@ -50,6 +50,7 @@ use crate::format::geometry::Geometry;
 use crate::format::layout::TableForm;
 use crate::format::superblock::{Parameters, Superblock, TreeId};
 use crate::jobs::Jobs;
+use crate::jobs::discard::discard_early;
 use crate::jobs::job::Job;
 use crate::jobs::throttle::ThrottleUser;
 use crate::metadata::io::Purpose;
@@ -728,6 +729,7 @@ impl Checkpoint {
         if pool.metadata.pages().writes() > 0 || inlined || pool.durable.journal().durable() < records {
             return Progress::Wait;
         }
+        discard_early(pool, &self.freed);
         self.grown = pool.take_growth();
         self.reserved = pool.durable.space().reserved();
         self.want_sync(pool);

@@ -370,6 +370,20 @@ impl Ring {
         self.push_disk(slot, opcode::Fallocate::new(file_of(slot), length).offset(offset).build(), Urgency::Soon);
     }
 
+    /// Gives space of the store's file back to its file system.
+    pub fn punch_hole(&mut self, slot: u32, offset: u64, length: u64) {
+        self.disk[slot as usize].is_fixed = false;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let entry = opcode::Fallocate::new(file_of(slot), length).offset(offset).mode(mode).build();
+        self.push_disk(slot, entry, Urgency::Soon);
+    }
+
+    /// Waits until a descriptor is readable, for an operation of the disk that another thread carries out.
+    pub fn wait_for(&mut self, slot: u32, descriptor: RawFd) {
+        self.disk[slot as usize].is_fixed = false;
+        self.push_disk(slot, opcode::PollAdd::new(Fd(descriptor), libc::POLLIN as u32).build(), Urgency::Soon);
+    }
+
     /// Receives into spans, in order.
     pub fn receive(&mut self, connection: u32, socket: RawFd, arena: &Arena, spans: &[Span]) {
         let transfer = &mut self.receive[connection as usize];

@@ -48,6 +48,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("Background pass", &["dedup"]),
     ("Relocation", &["relocate"]),
     ("Defragmentation", &["defrag"]),
+    ("Discards", &["discard"]),
     ("Replicas", &["replicas"]),
     ("Flash cache", &["flash"]),
     ("Checkpoints", &["metadata"]),
