@@ -309,6 +309,37 @@ class Faults(unittest.TestCase):
         pool.stop()
         pool.check()
 
+    def test_a_host_that_was_fenced_is_not_told_to_repair(self):
+        """Once its access to the store is revoked, nothing can be written or read. The pool may be another host's by then."""
+        with FaultyPool() as pool:
+            pool.start()
+            client, data = pool.connect(), os.urandom(MIB)
+            client.pwrite(data, 0)
+            client.flush()
+            onefold("status", pool.path, "--settle")
+            pool.plan("write error=EIO", "read error=EIO", "sync error=EIO")
+            with self.assertRaises(nbd.Error):
+                client.pwrite(os.urandom(MIB), 0)
+                client.flush()
+            deadline = time.time() + PATIENCE
+            while "another host" not in (pool.status()["failure"] or ""):
+                self.assertLess(time.time(), deadline, pool.status())
+                time.sleep(0.05)
+            self.assertNotIn("repair", onefold("status", pool.path, check=False).stdout)
+            client.shutdown()
+            self.assertEqual(pool.end(), 1)
+            last = pool.said().splitlines()[-1]
+            self.assertIn("another host", last)
+            self.assertNotIn("repair", last)
+            # It has the store again, and nobody else had it.
+            pool.plan()
+            pool.start()
+            client = pool.connect()
+            self.assertEqual(client.pread(MIB, 0), data)
+            client.shutdown()
+            pool.stop()
+            pool.check()
+
     def test_space_that_cannot_be_reserved(self):
         """For want of space, be it the disk, the quota or the limit on the size of files, new blocks are refused; another error is a failed write."""
         for error, full in (("EDQUOT", True), ("ENOSPC", True), ("EFBIG", True), ("EIO", False)):

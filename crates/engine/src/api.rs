@@ -586,6 +586,8 @@ pub enum Failure {
     Contradiction,
     /// Another has taken the pool over. Nothing is written to it from then on.
     TakenOver,
+    /// A write or a sync failed, and the record of the owner cannot be read either: the store is gone, or another host has fenced this one.
+    StoreGone,
 }
 
 impl Failure {
@@ -596,7 +598,7 @@ impl Failure {
             Failure::Page => 3,
             Failure::Contradiction => 4,
             // The value in a superblock without a failure.
-            Failure::TakenOver => 0,
+            Failure::TakenOver | Failure::StoreGone => 0,
         }
     }
 

@@ -25,11 +25,10 @@ use crate::operators::command::inheritable;
 use crate::operators::control::{self, Control, Message, Sending};
 use crate::operators::selection::Selection;
 use crate::operators::service::{Inherited, Manager};
-use crate::operators::watch::REMEDY;
 use crate::operators::{auto_relocate, auto_snapshots};
 use crate::print::{print, print_json, shown};
 use crate::reactor::{Opening, Reactor};
-use crate::report::status::failure_text;
+use crate::report::status::{failure_text, remedy};
 use crate::size;
 use crate::store::backing::{self, Access, Store};
 use crate::store::copy_on_write::{self, Overwriting};
@@ -134,7 +133,7 @@ pub fn serve(arguments: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result
             ExitCode::SUCCESS
         }
         (Ok(()), Some(failure)) => {
-            error!("{} is closed; it has failed: {}. {REMEDY}", path.display(), failure_text(failure));
+            error!("{} is closed; it has failed: {}. {}", path.display(), failure_text(failure), remedy(failure));
             ExitCode::FAILURE
         }
         (Err(error), _) => {
@@ -169,10 +168,11 @@ fn log_opening(path: &Path, recovered: &Recovered, took: Duration) {
     if let Some(failure) = recovered.failed {
         error!(
             "opened {path} in {took:.3} s, to be read only: the pool has failed before ({}); {} records with {} changes are \
-             replayed in memory, nothing is written, epoch {epoch}. {REMEDY}",
+             replayed in memory, nothing is written, epoch {epoch}. {}",
             failure_text(failure),
             recovered.records,
-            recovered.entries
+            recovered.entries,
+            remedy(failure)
         );
     } else if recovered.clean && recovered.records == 0 {
         info!("opened {path} in {took:.3} s: closed cleanly, epoch {epoch}");

@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::io::disk::Host;
 use crate::report::share::whole_percent;
-use crate::report::status::{DamageReport, failure_text, full_of};
+use crate::report::status::{DamageReport, failure_text, full_of, remedy};
 use crate::size;
 
 /// Shares of the pool in use at which a warning is due, in percent.
@@ -24,13 +24,10 @@ const CALM: Nanos = 5_000_000_000;
 const LOOK: Nanos = 5_000_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// Advice for the operator of a pool that has failed.
-pub const REMEDY: &str = "Check the disk, then stop the server and see 'onefold repair POOL --dry-run'";
-
 /// State that was last seen and reported, so that each change is logged once.
 #[derive(Default)]
 pub struct Watch {
-    failed: bool,
+    failed: Option<Failure>,
     host_full: bool,
     lacks_space: bool,
     /// Number of thresholds of [`NEARLY_FULL`] that are reached, by data and by metadata.
@@ -64,7 +61,7 @@ struct SeenPass {
 impl Watch {
     /// Creates the watch of a pool that has just been opened; an earlier failure counts as reported, since the opening has logged it.
     pub fn of(recovered: &Recovered) -> Watch {
-        Watch { failed: recovered.failed.is_some(), ..Watch::default() }
+        Watch { failed: recovered.failed, ..Watch::default() }
     }
 
     /// Logs changes. Returns the latest time of the next look, if it waits for something.
@@ -155,13 +152,14 @@ impl Watch {
     }
 
     fn look_at_mode(&mut self, status: &Status, failure: Option<&str>) {
-        if let Some(kind) = status.failure.filter(|&kind| kind != Failure::TakenOver)
-            && !self.failed
-        {
-            self.failed = true;
-            let last = failure.map_or(String::new(), |text| format!(" ({text})"));
-            let what = failure_text(kind);
-            error!("the pool has failed and is read-only from here on: {what}{last}. Reads go on. {REMEDY}");
+        let is_news = |&kind: &Failure| kind != Failure::TakenOver && self.failed != Some(kind);
+        let Some(kind) = status.failure.filter(is_news) else { return };
+        let last = failure.map_or(String::new(), |text| format!(" ({text})"));
+        let (what, remedy) = (failure_text(kind), remedy(kind));
+        match self.failed.replace(kind) {
+            None if kind == Failure::StoreGone => error!("the pool has failed: {what}{last}. {remedy}"),
+            None => error!("the pool has failed and is read-only from here on: {what}{last}. Reads go on. {remedy}"),
+            Some(_) => error!("the pool has failed for more than that: {what}. {remedy}"),
         }
     }
 

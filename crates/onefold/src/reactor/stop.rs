@@ -9,8 +9,7 @@ use tracing::warn;
 
 use super::Reactor;
 use crate::commands::error_text::explain_control;
-use crate::operators::watch::REMEDY;
-use crate::report::status::failure_text;
+use crate::report::status::{failure_text, remedy};
 
 /// Time that requests in service, and then connections, may take to end when the server stops.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -82,7 +81,7 @@ impl Reactor {
         match (error, self.core.engine.status().failure) {
             (ControlError::NotDurable, _) => anyhow::anyhow!(explain_control(error)),
             (ControlError::ReadOnly, Some(failure)) => {
-                anyhow::anyhow!("the pool has failed: {}. {REMEDY}", failure_text(failure))
+                anyhow::anyhow!("the pool has failed: {}. {}", failure_text(failure), remedy(failure))
             }
             _ => anyhow::anyhow!(
                 "the pool could not be marked as cleanly closed ({error:?}); it will be recovered when it is opened next"

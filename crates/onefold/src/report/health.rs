@@ -46,7 +46,7 @@ pub fn findings(report: &Report, pool: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |level, name, sentence| found.push(Finding { level, name, sentence });
     if let Some(failure) = &report.failure {
-        let remedy = format!("Check the disk, stop the server, and run 'onefold repair {pool} --dry-run'");
+        let remedy = report.remedy.as_deref().unwrap_or_default().replace("POOL", pool);
         add(Level::Bad, "failed", format!("the pool has failed and is read-only: {failure}. {remedy}"));
     }
     if report.needs_recovery {

@@ -140,6 +140,9 @@ report! {
         /// Reason why the pool has failed, if it has: it is read-only until it is repaired.
         #[serde(default)]
         failure: Option<String> = status.failure.map(|failure| failure_text(failure).into()),
+        /// Advice for a pool that has failed; `POOL` stands for its path.
+        #[serde(default)]
+        remedy: Option<String> = status.failure.map(|failure| remedy(failure).into()),
         /// True if the file system under the pool is full: writes fail, or wait, until there is space.
         #[serde(default)]
         host_full: bool = false,
@@ -654,6 +657,22 @@ pub fn failure_text(failure: Failure) -> &'static str {
         Failure::Page => "a page of metadata cannot be read or is damaged",
         Failure::Contradiction => "the pool's tables contradict each other",
         Failure::TakenOver => "another process has taken the pool over",
+        Failure::StoreGone => {
+            "the store can be neither written nor read: it is gone, or another host has fenced this one"
+        }
+    }
+}
+
+/// Advises the operator of a pool that has failed. `POOL` stands for its path.
+pub fn remedy(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Write | Failure::Sync | Failure::Page | Failure::Contradiction => {
+            "Check the disk, then stop the server and see 'onefold repair POOL --dry-run'"
+        }
+        Failure::TakenOver => "Stop this server: the pool is the other one's, and needs no repair",
+        Failure::StoreGone => {
+            "If another host has taken the pool over, stop this server. Otherwise bring the store back, then start the server again: it recovers the pool"
+        }
     }
 }
 

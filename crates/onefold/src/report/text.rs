@@ -396,9 +396,10 @@ pub fn snapshots_text(snapshots: &[VolumeReport]) -> String {
 pub mod tests {
     use super::*;
     use crate::report::properties::others_of_volume;
+    use crate::report::status::{failure_text, remedy};
     use crate::report::throttle::TimingReport;
     use crate::report::writes::WritesReport;
-    use engine::{DigestFunction, Engine, Geometry, Limits, Parameters, VolumeProperties};
+    use engine::{DigestFunction, Engine, Failure, Geometry, Limits, Parameters, VolumeProperties};
 
     pub fn volume(name: &str, blocks: u64) -> VolumeReport {
         VolumeReport {
@@ -511,13 +512,21 @@ pub mod tests {
     #[test]
     fn a_pool_that_has_failed_says_first_that_writes_are_refused_and_what_to_do() {
         let mut report = report(1);
-        (report.mode, report.failure) = ("read-only".into(), Some("another process has taken the pool over".into()));
+        let failed = |failure| (Some(failure_text(failure).into()), Some(remedy(failure).into()));
+        report.mode = "read-only".into();
+        (report.failure, report.remedy) = failed(Failure::Write);
         let text = report.text("p");
         assert!(
             text.starts_with("p: read-only, writes are refused, served\n\n  failed      the pool has failed"),
             "{text}"
         );
         assert!(text.contains("'onefold repair p --dry-run'"));
+        for failure in [Failure::TakenOver, Failure::StoreGone] {
+            (report.failure, report.remedy) = failed(failure);
+            let text = report.text("p");
+            assert!(text.contains("stop this server") || text.contains("Stop this server"), "{text}");
+            assert!(!text.contains("onefold repair"), "{text}");
+        }
     }
 
     #[test]

@@ -68,6 +68,29 @@ fn a_failure_is_not_written_to_a_pool_that_another_has_taken_over() {
     assert_eq!(bench.crash(Cut::Kept).unwrap().failed, None);
 }
 
+/// A host whose access to the store was revoked was told to repair the pool, which another host may have by then.
+#[test]
+fn a_host_that_was_fenced_is_not_told_to_repair() {
+    for reads_fail in [false, true] {
+        let mut bench = owned();
+        bench.world.fail(move |io| io.op.is_write() || io.op == IoOp::Sync || reads_fail && io.op == IoOp::ReadPages);
+        bench.write(3, &[8]);
+        let flush = bench.begin_flush();
+        assert_eq!(bench.wait(flush), Err(Error::Io));
+        bench.pass(SECOND);
+        let failure = bench.world.engine.status().failure;
+        match reads_fail {
+            true => assert_eq!(failure, Some(Failure::StoreGone)),
+            false => assert!(matches!(failure, Some(Failure::Write | Failure::Sync)), "{failure:?}"),
+        }
+        bench.world.fail(|_| false);
+        // Nothing of the failure is on the store: it is recovered as after a crash.
+        let recovered = bench.crash(Cut::Lost).unwrap();
+        assert_eq!(recovered.failed, None);
+        (0..2).for_each(|block| bench.assert_holds(block, 5 + block as u32));
+    }
+}
+
 /// The first ownership check was in flight, and another server took the pool over before its answer was read. The next checkpoint notices.
 #[test]
 fn a_look_that_began_before_serves_one_superblock_and_no_other() {

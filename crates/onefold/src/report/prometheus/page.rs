@@ -59,6 +59,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
 /// Figures of `status --json` that are no metrics, with all below them, by the reason.
 const NO_METRICS: &[(&str, &[&str])] = &[
     ("version of the format", &["version"]),
+    ("advice on another figure", &["remedy"]),
     (
         "settings and names",
         &[
