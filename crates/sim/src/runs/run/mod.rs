@@ -826,7 +826,8 @@ impl Run {
                 let needs_no_space = !*is_write && range.is_aligned() && !self.model.is_in_family(range.volume);
                 let by_fault = self.lacks_space_by_fault() || self.lacks_host_space_by_fault(before);
                 let waits_for_growth = self.growth_offered.is_some_and(|first| number_of(token) >= first);
-                let is_credible = self.may_be_full() || self.may_lack_metadata() && !waits_for_growth;
+                let lacks_metadata = self.may_lack_metadata() || self.has_filled_metadata();
+                let is_credible = self.may_be_full() || lacks_metadata && !waits_for_growth;
                 if !by_fault && (needs_no_space || !is_credible) {
                     return violated(format!(
                         "no space for {pending:?}, with {} blocks in use or in flight of {}; {:?}",

@@ -331,13 +331,12 @@ impl Run {
             pages += 4 * self.model.volumes().len() as u64;
         }
         let is_huge = self.model.volumes().iter().any(|volume| volume.most_blocks() > HUGE);
-        self.has_filled_metadata()
-            || (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
+        (is_huge || has_families) && 4 * pages + LEAST_METADATA >= u64::from(geometry.metadata_blocks)
     }
 
     /// Returns true if the engine reports that metadata is full, and half of the slots are in use, with the copies of popular blocks: these give way where slots
     /// are missing, but not where metadata is (sim seed 1796067558708 --operations 3000).
-    fn has_filled_metadata(&self) -> bool {
+    pub(crate) fn has_filled_metadata(&self) -> bool {
         let slots = self.model.blocks_that_may_take_space() + self.world.engine.status().held.copies;
         self.world.engine.full() == Some(Full::Metadata) && 2 * slots >= self.config.parameters.geometry.slots()
     }
