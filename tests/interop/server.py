@@ -1,6 +1,7 @@
 """A pool in a folder of its own and a server on it, for the interop tests."""
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -131,6 +132,26 @@ class Pool:
         if self.server is not None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def served_on_device(pool, size, capacity, memory):
+    """Creates the pool on a new loop device of this size, and serves a volume of 1 GiB from it. Yields the device and the file beneath."""
+    file = os.path.join(pool.folder, "store.raw")
+    run("truncate", "-s", size, file)
+    device = run("losetup", "--show", "-f", file).stdout.strip()
+    try:
+        onefold("create", device, "--capacity", capacity)
+        pool.path = device
+        socket = os.path.join(pool.folder, "sock")
+        pool.uri = lambda volume="default": f"nbd+unix:///{volume}?socket={socket}"
+        onefold("volume", "create", device, "default", "--size", "1G")
+        pool.serve("--listen", f"unix:{socket}", "--memory", memory, create=False)
+        yield device, file
+    finally:
+        if pool.server is not None:
+            pool.kill()
+        run("losetup", "-d", device, check=False)
 
 
 class CommandTest(unittest.TestCase):

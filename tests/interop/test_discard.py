@@ -6,7 +6,7 @@ import unittest
 
 import nbd
 
-from server import PATIENCE, Pool, onefold, run
+from server import PATIENCE, Pool, onefold, served_on_device
 
 MIB = 1 << 20
 WRITTEN = 512 * MIB
@@ -92,25 +92,11 @@ class Discard(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
     def test_a_device_passes_discards_on(self):
-        with Pool("1G") as pool:
-            file = os.path.join(pool.folder, "store.raw")
-            run("truncate", "-s", "3G", file)
-            device = run("losetup", "--show", "-f", file).stdout.strip()
-            try:
-                socket = os.path.join(pool.folder, "sock")
-                pool.path = device
-                pool.uri = lambda volume="default": f"nbd+unix:///{volume}?socket={socket}"
-                onefold("create", device, "--capacity", "2G")
-                onefold("volume", "create", device, "default", "--size", "1G")
-                pool.serve("--listen", f"unix:{socket}", "--memory", "128M", create=False)
-                discard = self.fill_and_trim(pool, file)
-                self.assertEqual((discard["held_bytes"], discard["has_failed"]), (None, False))
-                pool.stop()
-                pool.check()
-            finally:
-                if pool.server is not None:
-                    pool.kill()
-                run("losetup", "-d", device, check=False)
+        with Pool("1G") as pool, served_on_device(pool, "3G", "2G", "128M") as (_, file):
+            discard = self.fill_and_trim(pool, file)
+            self.assertEqual((discard["held_bytes"], discard["has_failed"]), (None, False))
+            pool.stop()
+            pool.check()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import unittest
 
 import nbd
 
-from server import ONEFOLD, PATIENCE, Pool, onefold, run
+from server import ONEFOLD, PATIENCE, Pool, onefold, run, served_on_device
 
 MIB = 1 << 20
 
@@ -204,35 +204,21 @@ class Grow(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/loop-control"), "loop devices need root")
     def test_a_device_has_to_be_large_enough(self):
-        with Pool() as pool:
-            file = os.path.join(pool.folder, "store.raw")
-            run("truncate", "-s", "512M", file)
-            device = run("losetup", "--show", "-f", file).stdout.strip()
-            try:
-                onefold("create", device, "--capacity", "64M")
-                pool.path = device
-                socket = os.path.join(pool.folder, "sock")
-                pool.uri = lambda volume="default": f"nbd+unix:///{volume}?socket={socket}"
-                onefold("volume", "create", device, "default", "--size", "1G")
-                pool.serve("--listen", f"unix:{socket}", "--memory", "64M", create=False)
-                done = onefold("grow", device, "--capacity", "700M", check=False)
-                self.assertEqual(done.returncode, 1)
-                self.assertIn(str(512 * MIB), done.stderr)
-                self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
-                run("truncate", "-s", "1G", file)
-                run("losetup", "-c", device)
-                onefold("grow", device, "--capacity", "700M")
-                client, written = connect(pool), []
-                fill(client, written, 300)
-                self.assertEqual(len(written), 300)
-                verify(self, client, written)
-                client.shutdown()
-                pool.stop()
-                pool.check()
-            finally:
-                if pool.server is not None:
-                    pool.kill()
-                run("losetup", "-d", device, check=False)
+        with Pool() as pool, served_on_device(pool, "512M", "64M", "64M") as (device, file):
+            done = onefold("grow", device, "--capacity", "700M", check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(str(512 * MIB), done.stderr)
+            self.assertEqual(pool.status()["capacity_bytes"], 64 * MIB)
+            run("truncate", "-s", "1G", file)
+            run("losetup", "-c", device)
+            onefold("grow", device, "--capacity", "700M")
+            client, written = connect(pool), []
+            fill(client, written, 300)
+            self.assertEqual(len(written), 300)
+            verify(self, client, written)
+            client.shutdown()
+            pool.stop()
+            pool.check()
 
 
 if __name__ == "__main__":
