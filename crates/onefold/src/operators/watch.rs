@@ -158,6 +158,11 @@ impl Watch {
         let (what, remedy) = (failure_text(kind), remedy(kind));
         match self.failed.replace(kind) {
             None if kind == Failure::StoreGone => error!("the pool has failed: {what}{last}. {remedy}"),
+            // The record of the owner may not have been read yet: the pool may be another host's, and then needs no repair.
+            None if matches!(kind, Failure::Write | Failure::Sync) => error!(
+                "the pool has failed and is read-only from here on: {what}{last}. Reads go on. Check the disk, and whether \
+                 another host has the pool; then 'onefold status' advises what to do"
+            ),
             None => error!("the pool has failed and is read-only from here on: {what}{last}. Reads go on. {remedy}"),
             Some(_) => error!("the pool has failed for more than that: {what}. {remedy}"),
         }
