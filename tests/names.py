@@ -132,14 +132,18 @@ class Sources:
 
     def read_pages(self):
         """Options of each command of the program, and metrics: from the pages that are made of its tables."""
-        self.commands, self.metrics = {}, set()
+        self.commands, self.metrics, shared = {}, set(), set()
         for path in self.files:
             if path.endswith(".md") and path.startswith("docs/"):
                 text = (ROOT / path).read_text(encoding="utf-8")
                 for command, body in re.findall(r"^## onefold ([\w -]+)\n(.*?)(?=^## |\Z)", text, re.M | re.S):
                     self.commands[command] = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", body, re.M)) | {"--help"}
+                for body in re.findall(r"^## Options of every command\n(.*?)(?=^## |\Z)", text, re.M | re.S):
+                    shared.update(re.findall(r"^\| `(--[\w-]+)", body, re.M))
                 self.metrics.update(re.findall(r"^\| `(onefold_\w+)` \| (?:gauge|counter|histogram)", text, re.M))
-        if len(self.commands) < 20 or len(self.metrics) < 100:
+        for options in self.commands.values():
+            options |= shared
+        if len(self.commands) < 20 or len(self.metrics) < 100 or not shared:
             sys.exit("tests/pages: the pages of commands and of metrics have another form than tests/names.py reads")
         self.options["onefold"] = set().union(*self.commands.values(), {"--version", "--help"})
         for program in ("sim", "repro"):
