@@ -586,7 +586,7 @@ pub enum Failure {
     Contradiction,
     /// Another has taken the pool over. Nothing is written to it from then on.
     TakenOver,
-    /// A write or a sync failed, and the record of the owner cannot be read either: the store is gone, or another host has fenced this one.
+    /// The record of the owner cannot be read, after a failed write or sync or without one: the store is gone, or another host has fenced this one.
     StoreGone,
 }
 

@@ -16,8 +16,8 @@
 //! place after the other, so that there is always one that is whole. Where it cannot be written either, the pool is opened next as after a crash.
 //!
 //! A pool that another has taken over fails in the same way here, and nothing of that is written: it is the other's. All requests fail then, also
-//! reads, because their data would be of two engines. Where a write failed and the record of the owner cannot be read either, the store is gone, or it is
-//! this host that was fenced: the failure says so, as a repair would be of no use.
+//! reads, because their data would be of two engines. Where the record of the owner cannot be read, after a failed write or without one, the store is gone, or
+//! it is this host that was fenced: the failure says so, as a repair would be of no use.
 //!
 //! A pool that has failed is opened without writing anything to it: the journal is replayed in memory, and blocks that it
 //! carries are read from there. An explicit repair lifts the failure.
@@ -97,12 +97,10 @@ impl Engine {
 impl Engine {
     /// Ends a look at the owner record; the pool fails if the record is gone, damaged, or names another owner.
     pub(crate) fn owner_looked_at(&mut self, number: u64, result: Result<Outcome<'_>, IoError>) {
-        let (is_read, before) = (result.is_ok(), self.pool.state.failure());
+        let is_read = result.is_ok();
         match self.pool.judge_owner(result) {
             None => self.pool.owner_seen(number),
-            Some(_) if !is_read && matches!(before, Some(Failure::Write | Failure::Sync)) => {
-                self.lose_owner(Failure::StoreGone);
-            }
+            Some(_) if !is_read => self.lose_owner(Failure::StoreGone),
             Some(failure) => self.lose_owner(failure),
         }
     }

@@ -658,7 +658,7 @@ pub fn failure_text(failure: Failure) -> &'static str {
         Failure::Contradiction => "the pool's tables contradict each other",
         Failure::TakenOver => "another process has taken the pool over",
         Failure::StoreGone => {
-            "the store can be neither written nor read: it is gone, or another host has fenced this one"
+            "the record of its owner cannot be read: the store is gone, or another host has fenced this one"
         }
     }
 }

@@ -91,6 +91,25 @@ fn a_host_that_was_fenced_is_not_told_to_repair() {
     }
 }
 
+/// A host that was fenced while no client wrote was told to repair the pool: the look at the owner before its next superblock was its first I/O.
+#[test]
+fn a_host_that_was_fenced_at_rest_is_not_told_to_repair() {
+    let mut bench = owned();
+    bench.write(3, &[8]);
+    let flush = bench.begin_flush();
+    assert_eq!(bench.wait(flush), Ok(Answer::Done));
+    bench.world.fail(|io| io.op.is_write() || matches!(io.op, IoOp::Sync | IoOp::ReadPages));
+    bench.pass(60 * SECOND);
+    if bench.world.engine.status().failure.is_none() {
+        let token = bench.begin_command(Command::Close);
+        assert!(bench.command_result(token).is_err());
+    }
+    assert_eq!(bench.world.engine.status().failure, Some(Failure::StoreGone));
+    bench.world.fail(|_| false);
+    assert_eq!(bench.crash(Cut::Lost).unwrap().failed, None);
+    bench.assert_holds(3, 8);
+}
+
 /// The first ownership check was in flight, and another server took the pool over before its answer was read. The next checkpoint notices.
 #[test]
 fn a_look_that_began_before_serves_one_superblock_and_no_other() {
@@ -110,9 +129,10 @@ fn a_look_that_began_before_serves_one_superblock_and_no_other() {
     assert!(bench.world.engine.is_taken_over());
 }
 
-/// An unreadable or empty owner record is no evidence of another owner. It counts as a failed metadata page. But nothing is written without it.
+/// An unreadable or empty owner record is no evidence of another owner. An empty one counts as a failed metadata page, an unreadable one as a store that is
+/// gone. But nothing is written without it.
 #[test]
-fn a_record_that_cannot_be_read_is_a_failed_page_and_no_take_over() {
+fn a_record_that_cannot_be_read_is_a_failure_and_no_take_over() {
     let at = owned().geometry().owner_block().unwrap();
     for is_gone in [false, true] {
         let mut bench = owned();
@@ -125,7 +145,8 @@ fn a_record_that_cannot_be_read_is_a_failed_page_and_no_take_over() {
         bench.write(4, &[9]);
         let token = bench.begin_command(Command::Settle);
         assert_eq!(bench.command_result(token), Err(ControlError::ReadOnly));
-        assert_eq!(bench.world.engine.status().failure, Some(Failure::Page));
+        let failure = if is_gone { Failure::Page } else { Failure::StoreGone };
+        assert_eq!(bench.world.engine.status().failure, Some(failure));
         bench.assert_holds(0, 5);
         let before = bench.world.disk.hash();
         assert_eq!(hash_after(&mut bench), before);
