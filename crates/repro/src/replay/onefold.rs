@@ -8,7 +8,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use engine::policy::IndexCopy;
-use engine::{CacheKey, Command, DeviceKind, Limits, Nanos, Operation, Policy, PoolChange, Submit};
+use engine::{CacheKey, Command, DeviceKind, Geometry, Limits, Nanos, Operation, Policy, PoolChange, Submit};
 
 use super::driver::Setup;
 use super::outcome::{Outcome, Parts};
@@ -30,16 +30,53 @@ pub struct Onefold {
     pub through: bool,
     /// True if journal and tables are in non-volatile memory.
     pub nvram: bool,
+    /// Disk of the first part of the store, if it has one of its own.
+    pub front: Option<Front>,
+}
+
+/// Disk before the array, in one device with it. It has the beginning of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Front {
+    /// A hard disk like those of the array, with superblocks and journal.
+    JournalOnHdd,
+    /// An SSD with superblocks and journal.
+    JournalOnSsd,
+    /// An SSD with everything except the slots.
+    TablesOnSsd,
+}
+
+impl Front {
+    /// Returns the name of its model.
+    fn spec(self) -> &'static str {
+        match self {
+            Front::JournalOnHdd => "hdd:wd1600aajs,write-cache=off",
+            Front::JournalOnSsd | Front::TablesOnSsd => "ssd",
+        }
+    }
+
+    /// Returns the number of blocks on it.
+    fn blocks(self, geometry: &Geometry) -> u64 {
+        match self {
+            Front::JournalOnHdd | Front::JournalOnSsd => geometry.meta_map_start(),
+            Front::TablesOnSsd => geometry.data_start(),
+        }
+    }
 }
 
 impl Onefold {
     /// Returns the name that tables use.
     pub fn name(self) -> &'static str {
-        match (self.through, self.nvram) {
-            (true, true) => "Onefold, durable writes, NVRAM",
-            (true, false) => "Onefold, durable writes",
-            (false, true) => "Onefold, NVRAM",
-            (false, false) => "Onefold",
+        match (self.through, self.nvram, self.front) {
+            (true, true, _) => "Onefold, durable writes, NVRAM",
+            (true, false, None) => "Onefold, durable writes",
+            (true, false, Some(Front::JournalOnHdd)) => "Onefold, durable writes, journal on a hard disk",
+            (true, false, Some(Front::JournalOnSsd)) => "Onefold, durable writes, journal on an SSD",
+            (true, false, Some(Front::TablesOnSsd)) => "Onefold, durable writes, journal and tables on an SSD",
+            (false, true, _) => "Onefold, NVRAM",
+            (false, false, None) => "Onefold",
+            (false, false, Some(Front::JournalOnHdd)) => "Onefold, journal on a hard disk",
+            (false, false, Some(Front::JournalOnSsd)) => "Onefold, journal on an SSD",
+            (false, false, Some(Front::TablesOnSsd)) => "Onefold, journal and tables on an SSD",
         }
     }
 }
@@ -95,7 +132,7 @@ impl Warmed {
             }))?;
         }
         let setup = Setup { digest: 0, ..setup };
-        let how = Onefold { through: false, nvram: false };
+        let how = Onefold { through: false, nvram: false, front: None };
         let (machine, _) = Clients::new(machine, data, setup, how).run(trace)?;
         let store = machine.crash(true);
         Ok(Warmed { store, limits, data })
@@ -110,6 +147,10 @@ impl Warmed {
         trace: impl Iterator<Item = Result<Request, E>>,
     ) -> Checked<Outcome> {
         let mut machine = Machine::on(disk, how.nvram, self.store.clone(), self.limits, 0);
+        if let Some(front) = how.front {
+            let blocks = front.blocks(&self.store.pool.parameters.geometry);
+            machine = machine.with_front(Disk::from_spec(front.spec()).map_err(Violation)?, blocks);
+        }
         machine.opened()?;
         // The index is refilled after opening, without load. The day begins when it is full.
         let morning = machine.now + FILLS;

@@ -2,7 +2,7 @@
 
 use super::driver::{Fold, Replay, Setup, Submitters};
 use super::in_place::{InPlace, Layout, Warm};
-use super::onefold::{Onefold, Pool, Warmed};
+use super::onefold::{Front, Onefold, Pool, Warmed};
 use super::outcome::Outcome;
 use super::rebuilds::{Starts, rebuilds};
 use super::scheme::Scheme;
@@ -239,9 +239,12 @@ fn parts_of_a_response_of_onefold_add_up_to_it() {
     }
     let warmed =
         Warmed::new(4 << 30, 64 << 20, Setup::default(), Pool::default(), each(&trace[..50])).expect("a small pool");
-    for (through, nvram) in [(true, false), (true, true), (false, false)] {
+    let ways =
+        [(true, false, None), (true, false, Some(Front::JournalOnHdd)), (true, true, None), (false, false, None)];
+    let mut journal = Vec::new();
+    for (through, nvram, front) in ways {
         let disk = Disk::from_spec("raid5:4:65536:hdd:wd1600aajs,write-cache=off").expect("such a disk");
-        let how = Onefold { through, nvram };
+        let how = Onefold { through, nvram, front };
         let outcome = warmed.replay(how, disk, Setup::default(), each(&trace)).expect("nothing fails");
         assert_eq!(outcome.requests(), 400);
         for times in [&outcome.reads, &outcome.writes] {
@@ -251,5 +254,7 @@ fn parts_of_a_response_of_onefold_add_up_to_it() {
         }
         let waits_for_journal = outcome.writes.parts.journal > 0;
         assert_eq!(waits_for_journal, through, "{}: {:?}", how.name(), outcome.writes.parts);
+        journal.push(outcome.writes.parts.journal);
     }
+    assert!(journal[1] < journal[0] / 2, "a disk of its own seeks less: {journal:?}");
 }

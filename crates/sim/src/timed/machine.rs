@@ -18,7 +18,7 @@ use engine::{
 
 use crate::content::{Cells, Content, ZERO, describe};
 use crate::disks::ssd::{Queue, SSD};
-use crate::disks::{Breakdown, Class, Command, Disk, Op, Statistics};
+use crate::disks::{Breakdown, Class, Command, Disk, Done, Op, Statistics};
 use crate::timed::path::{Begun, Path, Purpose};
 use crate::timed::pool::Pool;
 use crate::{Checked, allocations, violated};
@@ -205,6 +205,8 @@ pub struct Machine {
     /// Allocations of the engine, where they are counted ([`crate::allocations`]).
     pub allocations: u64,
     disk: Disk,
+    /// Disk of the first blocks of the store, and their number.
+    front: Option<(Disk, u64)>,
     /// True if everything except slots is on a device of its own that takes no time: the papers' NVRAM.
     has_nvram: bool,
     /// Causes of the answers.
@@ -232,6 +234,7 @@ impl Machine {
             processor: None,
             allocations: 0,
             disk,
+            front: None,
             has_nvram,
             path: Path::default(),
             calendar: BinaryHeap::new(),
@@ -241,11 +244,23 @@ impl Machine {
         }
     }
 
+    /// Puts the first `blocks` blocks of the store on a disk of their own, as a concatenation of two devices does. That disk must have no volatile cache: it
+    /// gets no syncs.
+    pub fn with_front(self, disk: Disk, blocks: u64) -> Machine {
+        Machine { front: Some((disk, blocks)), ..self }
+    }
+
+    /// Returns the next completion of the disks up to a time.
+    fn pop_done(&mut self, now: Nanos) -> Option<Done> {
+        let of_front = self.front.as_mut().and_then(|(disk, _)| disk.pop(now));
+        of_front.or_else(|| self.disk.pop(now))
+    }
+
     /// Stops the machine. With `keep`, all writes in flight or not covered by a sync are kept; otherwise none.
     pub fn crash(mut self, keep: bool) -> Store {
         if keep {
             // In the order in which they would have completed.
-            while let Some(done) = self.disk.pop(Nanos::MAX) {
+            while let Some(done) = self.pop_done(Nanos::MAX) {
                 self.land_at_once(IoId(done.tag as u32));
             }
             while let Some(Reverse((_, _, happening))) = self.calendar.pop() {
@@ -278,7 +293,8 @@ impl Machine {
             return self.perform(effect);
         }
         let calendar = self.calendar.peek().map_or(Nanos::MAX, |Reverse((time, ..))| *time);
-        let disk = self.disk.next().unwrap_or(Nanos::MAX);
+        let front = self.front.as_ref().and_then(|(disk, _)| disk.next());
+        let disk = self.disk.next().into_iter().chain(front).min().unwrap_or(Nanos::MAX);
         let next = calendar.min(disk);
         let timer = self.engine.next_timer().map_or(Nanos::MAX, |time| time.max(self.now));
         if next.min(timer) > horizon || next.min(timer) == Nanos::MAX {
@@ -294,7 +310,7 @@ impl Machine {
         }
         if disk < calendar {
             // A step of the disk may end without a completion.
-            if let Some(done) = self.disk.pop(self.now) {
+            if let Some(done) = self.pop_done(self.now) {
                 self.complete(IoId(done.tag as u32), done.breakdown)?;
             }
             return Ok(Step::Other);
@@ -491,12 +507,13 @@ impl Machine {
         if is_instant {
             self.schedule(self.now + MEMORY_NANOS, Happening::Done(id));
         } else {
-            self.disk.submit(self.now, u64::from(id.0), command);
+            let front = self.front.as_mut().filter(|(_, blocks)| op != Op::Flush && block < *blocks);
+            front.map_or(&mut self.disk, |(disk, _)| disk).submit(self.now, u64::from(id.0), command);
         }
         Ok(())
     }
 
-    /// Returns the statistics of the disk so far.
+    /// Returns the statistics of the disk so far, without that of the first blocks.
     pub fn disk(&self) -> Statistics {
         self.disk.statistics()
     }

@@ -124,7 +124,7 @@ pub(super) fn run(
     let disk = Disk::from_spec("hdd:wd1600aajs")?;
     let requests = week.iter().map(|request| if rests { with_night(request, part, pace) } else { request.clone() });
     let outcome = warmed
-        .replay(Onefold { through: false, nvram: false }, disk, setup, requests.map(Ok::<_, String>))
+        .replay(Onefold { through: false, nvram: false, front: None }, disk, setup, requests.map(Ok::<_, String>))
         .map_err(|why| why.0)?;
     let service = |parts: &Parts| {
         let Breakdown { seek, rotation, transfer, overhead, .. } = parts.disk;

@@ -47,6 +47,7 @@ pub const FIGURES: &[Entry] = &[
     sweeps::DECISIONS,
     onefold::ONEFOLD,
     onefold::INDEX_COPY,
+    onefold::JOURNAL,
     energy::ENERGY,
 ];
 

@@ -6,7 +6,7 @@ use super::{TRACES, each, names, parts, title};
 use crate::figures::plot::{Bars, Chart};
 use crate::figures::runs::{Outcome, Results, Run};
 use crate::figures::{Entry, Figure, Row};
-use crate::replay::onefold::Onefold;
+use crate::replay::onefold::{Front, Onefold};
 use crate::replay::scheme::Scheme;
 use crate::traces::synthetic::Profile;
 
@@ -24,15 +24,26 @@ pub(super) const INDEX_COPY: Entry = Entry {
     make: index_copy,
 };
 
+pub(super) const JOURNAL: Entry = Entry {
+    name: "pod-journal",
+    about: "beyond POD: the journal of Onefold on a disk before the array",
+    runs: || TRACES.into_iter().flat_map(|trace| FRONTS.map(|front| with_front(trace, front))).collect(),
+    make: journal,
+};
+
+/// Disks before the array.
+const FRONTS: [Option<Front>; 4] =
+    [None, Some(Front::JournalOnHdd), Some(Front::JournalOnSsd), Some(Front::TablesOnSsd)];
+
 /// Copies that the index may name; the first is the default of a pool.
 const COPIES: [IndexCopy; 3] = [IndexCopy::Sequential, IndexCopy::Oldest, IndexCopy::Newest];
 
 /// Under the papers' rule of acknowledgement first.
 const WAYS: [Onefold; 4] = [
-    Onefold { through: true, nvram: true },
-    Onefold { through: true, nvram: false },
-    Onefold { through: false, nvram: true },
-    Onefold { through: false, nvram: false },
+    Onefold { through: true, nvram: true, front: None },
+    Onefold { through: true, nvram: false, front: None },
+    Onefold { through: false, nvram: true, front: None },
+    Onefold { through: false, nvram: false, front: None },
 ];
 /// Claim of each way.
 const CLAIMS: [&str; WAYS.len()] =
@@ -126,6 +137,49 @@ fn onefold(results: &Results) -> Figure {
                 .into(),
             "Parts of a response follow the commands that led to it, from the last one backwards. Their sum is the response time. \
              Where Onefold is slower, the row says which parts are longer. The time of extra pieces of a read is in seek and rotation."
+                .into(),
+        ],
+    }
+}
+
+/// Returns the run with durable writes, and this disk before the array.
+fn with_front(trace: Profile, front: Option<Front>) -> Run {
+    run(trace, Onefold { front, ..WAYS[1] })
+}
+
+fn journal(results: &Results) -> Figure {
+    let values: [(&str, Value); 3] = [
+        ("all requests", Outcome::mean_ms),
+        ("reads", |outcome| outcome.reads.mean_ms()),
+        ("writes", |outcome| outcome.writes.mean_ms()),
+    ];
+    let of = |trace, front| results.of(with_front(trace, front));
+    let name = |front| Onefold { front, ..WAYS[1] }.name();
+    let mut rows = Vec::new();
+    for (trace, front) in TRACES.into_iter().flat_map(|trace| FRONTS.map(|front| (trace, front))) {
+        let column = format!("{}, {}", trace.name(), name(front));
+        let outcome = of(trace, front);
+        rows.extend(values.map(|(what, value)| Row::new(format!("{column}: {what}"), "ms", value(outcome))));
+        rows.extend(parts::rows(&column, outcome, true));
+    }
+    let bars = |value: Value| {
+        FRONTS.map(|front| Bars::new(name(front), TRACES.map(|trace| value(of(trace, front))).to_vec())).to_vec()
+    };
+    Figure {
+        name: "pod-journal",
+        source: "beyond POD",
+        title: "the journal of Onefold on the array, and on a disk before it".into(),
+        rows,
+        chart: Chart::bars("Mean response time of writes", "ms", names(), bars(|outcome| outcome.writes.mean_ms()))
+            .below(Chart::bars(
+                "Journal and syncs, of a write",
+                "ms",
+                names(),
+                bars(|outcome| outcome.writes.part_ms(|parts| parts.journal)),
+            )),
+        notes: vec![
+            "The store is a concatenation: a disk with the superblocks and the journal, or with all tables, and then the array. The hard disk is \
+             like those of the array."
                 .into(),
         ],
     }
