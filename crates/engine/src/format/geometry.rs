@@ -538,6 +538,16 @@ mod tests {
         }
     }
 
+    /// Checks the sizes that docs/guide/disks.md gives for a faster device before the others.
+    #[test]
+    fn the_journal_ends_within_260_mib_and_all_tables_within_a_32nd_and_512_mib() {
+        for capacity in [1u64 << 20, 1 << 30, 10 << 30, 1 << 40, 32 << 40] {
+            let g = Geometry::for_capacity(capacity).unwrap();
+            assert!(g.meta_map_start() * g.block() <= 260 << 20);
+            assert!(g.data_start() * g.block() <= capacity / 32 + (512 << 20));
+        }
+    }
+
     fn small() -> Geometry {
         Geometry {
             block_size: 512,

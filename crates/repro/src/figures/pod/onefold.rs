@@ -179,7 +179,7 @@ fn journal(results: &Results) -> Figure {
             )),
         notes: vec![
             "The store is a concatenation: a disk with the superblocks and the journal, or with all tables, and then the array. The hard disk is \
-             like those of the array."
+             like those of the array. docs/rfc/0023-journal-on-parity-arrays.md has the reasons."
                 .into(),
         ],
     }
