@@ -482,6 +482,10 @@ fn look_at(
         }
     }
     let Some((digest, owner)) = pool.proven_digest(slot)? else { return Ok(SlotContent::Nothing) };
+    // The job that makes replicas unmaps a dropped one.
+    if pool.drop_replica(owner, slot) {
+        return Ok(SlotContent::Nothing);
+    }
     if pool.copied_from(owner).is_some() || !is_alone(pool, repairs, slot)? {
         return Ok(SlotContent::Stays);
     }

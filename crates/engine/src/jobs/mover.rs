@@ -413,11 +413,11 @@ pub(super) fn is_busy(pool: &Pool, repairs: &Repairs, slot: Slot) -> bool {
     pool.memory.is_using(slot) || pool.durable.is_in_journal(slot) || repairs.is_repairing(slot)
 }
 
-/// Returns true if a slot belongs to one block alone, as far as is known, has no replicas, and is not busy.
+/// Returns true if a slot belongs to one block alone, as far as is known, and is not busy. Its replicas go when it is moved.
 pub(super) fn is_alone(pool: &mut Pool, repairs: &Repairs, slot: Slot) -> Result<bool, Missing> {
     let is_busy = is_busy(pool, repairs, slot);
     match pool.recent(slot) {
-        _ if is_busy || pool.hints.replicas.has_any(slot) => Ok(false),
+        _ if is_busy => Ok(false),
         Some(recent) => Ok(recent.fresh && recent.refs == 1),
         None => Ok(pool.slot_state(slot)? == SlotState::Single),
     }

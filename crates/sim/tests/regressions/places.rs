@@ -1,6 +1,8 @@
 //! Reads on an HDD. A block is read at the place nearest to the heads: in its slot, in its replica, or in another slot that the index names.
 
-use engine::{Command, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumePropertyChange};
+use engine::{
+    Command, DefragSetting, DeviceTraits, Geometry, Limits, PlaceCounts, Policy, PoolChange, VolumePropertyChange,
+};
 use sim::content::{CELLS, Content, TWINS};
 use sim::runs::config::Config;
 use sim::world::Answer;
@@ -116,6 +118,8 @@ fn a_place_that_rots_or_cannot_be_read_costs_a_read_and_nothing_else() {
 #[test]
 fn what_follows_each_other_in_replicas_is_read_there_and_a_single_block_where_it_is_nearer() {
     let mut bench = Bench::new(config(heads()), BLOCKS);
+    // It would put the blocks in order without replicas.
+    bench.command(Command::SetPool(PoolChange { defrag: Some(DefragSetting::Off), ..PoolChange::default() }));
     for block in 0..8 {
         bench.write(block, &[100 + block as u32]);
         bench.write(20 + block, &[200 + block as u32]);

@@ -1,7 +1,7 @@
 //! Replicas of blocks that reads found scattered. They are written in order while the pool is idle, so that one device read replaces many. They are
 //! given back before a write lacks the space.
 
-use engine::{Command, Error, PoolChange, ReadCounts, ReplicateStatus};
+use engine::{Command, DefragSetting, Error, PoolChange, ReadCounts, ReplicateStatus};
 use sim::content::{CELLS, Content};
 use sim::world::Answer;
 use sim::world::disk::Cut;
@@ -21,10 +21,11 @@ impl Bench {
         self.world.engine.status().replicate
     }
 
-    /// Sets the budget to `blocks` blocks.
+    /// Sets the budget to `blocks` blocks. Defragmentation is off: it would put the blocks in order without replicas.
     pub(crate) fn set_replicas(&mut self, blocks: u64) {
         let replicas = Some(Some(blocks * self.geometry().block()));
-        self.command(Command::SetPool(PoolChange { replicas, ..PoolChange::default() }));
+        let defrag = Some(DefragSetting::Off);
+        self.command(Command::SetPool(PoolChange { replicas, defrag, ..PoolChange::default() }));
     }
 
     /// Reads the scattered blocks and returns the number of device reads. The cache is cold.

@@ -35,7 +35,7 @@ use crate::counters::PlaceCounts;
 use crate::format::entry::{Key, Slot, check_bits};
 use crate::format::volume::Keeps;
 use crate::jobs::job::{Job, JobContext, JobId};
-use crate::jobs::mover::is_busy;
+use crate::jobs::mover::{is_alone, is_busy};
 use crate::metadata::tree::Missing;
 use crate::metadata::tree::{LastLeaf, Unresolved};
 use crate::mutant::Mutant;
@@ -327,6 +327,16 @@ impl Replicate {
             match pool.proven_digest(slot)? {
                 Some((digest, _)) if check_bits(digest) == entry.check() => blocks.push((slot, digest, None)),
                 _ => return Ok(None),
+            }
+        }
+        // Defragmentation puts the blocks of a single referrer in order, if it may.
+        if pool.may_move() > 0 {
+            let (all, mut alone) = (blocks.len(), 0);
+            for &(slot, ..) in &blocks {
+                alone += usize::from(is_alone(pool, repairs, slot)?);
+            }
+            if 2 * alone > all {
+                return Ok(None);
             }
         }
         // Blocks that have been defragmented meanwhile need no replicas.

@@ -22,9 +22,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub(crate) use self::columns::Columns;
+use super::Pool;
 use crate::api::{Digest, VolumeId};
 use crate::counters::PlaceCounts;
-use crate::format::entry::Slot;
+use crate::format::entry::{Key, Slot};
 use crate::locality_map::{NearMap, NearSet};
 use crate::sizes::{list_bytes, table_bytes};
 use crate::space::zones::ZONES;
@@ -373,11 +374,20 @@ impl Replicas {
         self.reading.remove(&place).expect("a read of another place ends once")
     }
 
+    /// Drops the replica of this number, if it lies in this slot. Returns true if it did.
+    fn drop_at(&mut self, number: Number, at: Slot) -> bool {
+        let is_there = self.place(number) == Some(at);
+        if is_there {
+            self.forget_one(number);
+        }
+        is_there
+    }
+
     /// Counts a read of another place with wrong content. If the place is a replica that is still there, the replica is dropped.
     pub(crate) fn was_wrong(&mut self, number: Option<Number>, at: Slot) {
         self.places.wrong += 1;
-        if let Some(number) = number.filter(|&number| self.place(number) == Some(at)) {
-            self.forget_one(number);
+        if let Some(number) = number {
+            self.drop_at(number, at);
         }
     }
 
@@ -409,6 +419,14 @@ impl Replicas {
     pub(crate) fn memory(&self) -> u64 {
         let tables = table_bytes(&self.table) + table_bytes(&self.reading);
         tables + self.columns.memory() + self.order.capacity() as u64 * 16 + list_bytes(&self.stale)
+    }
+}
+
+impl Pool {
+    /// Drops the replica that lies in a slot, if this block of the hidden volume is one there. Returns true if it is.
+    pub(crate) fn drop_replica(&mut self, block: Key, at: Slot) -> bool {
+        let replicas = &mut self.hints.replicas;
+        replicas.volume == Some(block.volume()) && replicas.drop_at(Number(block.lba()), at)
     }
 }
 
