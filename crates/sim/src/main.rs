@@ -269,7 +269,8 @@ enum Command {
         write: Option<PathBuf>,
     },
     /// Speed of reading a volume in order that is overwritten at random every day, against its speed when it was new: docs/rfc/0012-defragmentation.md.
-    /// Fails if that is less than 0.8 from the second day on, or more blocks are moved than written.
+    /// Fails if that is less than 0.8 from the second day on, if more than 1.5 blocks are moved for each written one, or if regions are left
+    /// scattered though blocks may be moved.
     Aged(sim::studies::aged::command::Arguments),
     /// Allocations of requests of each kind in the engine; under callgrind, by `tests/instructions`, also the instructions that they
     /// take. The same in every run.

@@ -49,6 +49,8 @@ pub struct Setup {
     pub defrag: DefragSetting,
     /// Blocks that are overwritten in order at first and at last, of a thousand.
     pub in_order: u64,
+    /// True if each block is written as often as any other; otherwise four of five writes go to a fifth of the volume.
+    pub is_uniform: bool,
     /// True if the volume has no reader.
     pub is_unread: bool,
     /// Number of reads of the volume each day, without idle time in between.
@@ -70,6 +72,21 @@ pub struct Day {
     pub moved: u64,
     /// Number of blocks that the client has written from the beginning of the study to the end of the day.
     pub written: u64,
+    /// Regions that are left to be put in order at the end of the day.
+    pub left: Left,
+}
+
+/// Work of defragmentation and garbage collection that is left after a rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Regions that wait for their turn or for an empty container.
+    pub regions: u64,
+    /// Regions given up so far.
+    pub given_up: u64,
+    /// Empty containers.
+    pub empty_containers: u64,
+    /// Blocks that may still be moved.
+    pub allowance: u64,
 }
 
 /// Results of the ageing.
@@ -119,7 +136,7 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
     life.rest()?;
     let mut month = Month { fresh, in_order: [new_writes, 0], days: Vec::new() };
     for _ in 0..setup.days {
-        let writes = life.overwrite(blocks * setup.permille / 1000)?;
+        let writes = life.overwrite(blocks * setup.permille / 1000, setup.is_uniform)?;
         life.rest()?;
         let mut read = 0;
         for _ in 0..if setup.is_unread { 0 } else { setup.passes } {
@@ -128,7 +145,13 @@ pub fn measure(setup: Setup, disk: Disk, mut each: impl FnMut(&Month)) -> Checke
         life.rest()?;
         let status = life.machine.engine.status();
         let moved = status.defrag.moved_blocks + status.gc.moved_blocks;
-        month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER) });
+        let left = Left {
+            regions: status.defrag.noted_regions + status.defrag.waiting_regions,
+            given_up: status.defrag.given_up_regions,
+            empty_containers: status.gc.empty_containers,
+            allowance: status.defrag.allowance_blocks,
+        };
+        month.days.push(Day { read, writes, moved, written: u64::from(life.next_number - FIRST_NUMBER), left });
         each(&month);
     }
     month.in_order[1] = life.write_in_order(in_order)?;
@@ -210,14 +233,18 @@ impl Life {
     }
 
     /// Overwrites `count` blocks one by one. Returns writes a second.
-    fn overwrite(&mut self, count: u64) -> Checked<u64> {
+    fn overwrite(&mut self, count: u64, is_uniform: bool) -> Checked<u64> {
         let begin = self.machine.now;
         let (mut left, mut in_progress) = (count, Vec::new());
         while left > 0 || !in_progress.is_empty() {
             while left > 0 && in_progress.len() < WRITERS && self.machine.engine.can_submit() {
                 let hot = self.blocks * SKEW.1 / 100;
                 let is_hot = self.random.below(100) < SKEW.0;
-                let lba = if is_hot { self.random.below(hot) } else { self.random.between(hot, self.blocks - 1) };
+                let lba = match is_hot {
+                    _ if is_uniform => self.random.below(self.blocks),
+                    true => self.random.below(hot),
+                    false => self.random.between(hot, self.blocks - 1),
+                };
                 if in_progress.contains(&lba) {
                     continue;
                 }
