@@ -8,6 +8,7 @@
 //! Look     finds the owners of the blocks of an evacuated container. The summary names the block for which each was first written, and the map
 //!          says if that block still maps here. A block that is shared, or whose owner is not found, stays, and so does all of its container:
 //!          that is not tried again until some of its slots have become free
+//! Weigh    a container whose blocks lie in order stays if the free slots that would take them are scattered: readers would lose more than they gain
 //! Move     its blocks, in order of volume and place, into free slots of the containers that take them (mover.rs), a batch at a time
 //! Judge    after the next settling: a container whose slots are all free has been emptied. The evacuation ends
 //! End      at the high watermark, or when nothing more can be emptied: then it rests until some slots have become free
@@ -44,6 +45,8 @@ use crate::space::evacuation::{EvacuationPlan, Survey};
 const CONTAINERS: usize = 1024;
 /// Divisor of the delta: the job settles when changes take one part in N, so that background work does not press the foreground.
 const PART_OF_DELTA: u64 = 4;
+/// Factor by which the pieces of a container's blocks may grow when they are moved.
+const MOST_PIECES: usize = 2;
 /// Number of tried containers at which no others are chosen to be emptied, until the list is cleared.
 const TRIED: usize = 4096;
 /// Divisor of all slots: tried containers are forgotten when one slot in N has become free since.
@@ -71,6 +74,8 @@ struct Victim {
     next: u64,
     /// Blocks that have not been moved; the last one is moved next.
     left: Vec<Moved>,
+    /// True if its blocks may move to the slots that were found for them.
+    is_weighed: bool,
 }
 
 /// Content of a slot.
@@ -109,6 +114,8 @@ pub(crate) struct Gc {
     tried_since: u64,
     /// Number of slots ever given back, or pending free, when nothing could be emptied.
     rests: Option<u64>,
+    /// Number of empty containers at which a region that waits for one got none: they are open, or being evacuated.
+    unusable: Option<u32>,
     emptied: u64,
 }
 
@@ -129,6 +136,7 @@ impl Gc {
             tried: BTreeMap::new(),
             tried_since: 0,
             rests: None,
+            unusable: None,
             emptied: 0,
         }
     }
@@ -139,7 +147,7 @@ impl Gc {
             empty_containers: pool.durable.space().empty_containers().into(),
             emptied_containers: self.emptied,
             moved_blocks: self.mover.moved(),
-            is_due: self.mover.is_in_progress() || self.is_due(pool),
+            is_due: self.mover.is_in_progress() || self.is_due(pool) || self.may_end_a_wait(pool),
         }
     }
 
@@ -149,6 +157,13 @@ impl Gc {
         let is_wanted = self.is_running || pool.regions().aside() > 0 || pool.is_below_low_water(empty);
         let has_slots = || self.is_running || pool.has_slots_to_move();
         is_wanted && has_slots() && !self.rests(pool) && pool.may_be_reordered() && pool.may_move() > 0
+    }
+
+    /// Returns true if there may be an empty container for a region that waits for one.
+    fn may_end_a_wait(&self, pool: &Pool) -> bool {
+        pool.regions().aside() > 0
+            && self.unusable != Some(pool.durable.space().empty_containers())
+            && pool.may_move_for_order()
     }
 
     /// Returns true if too few slots have been given back since nothing could be emptied.
@@ -172,9 +187,9 @@ impl Job for Gc {
 
     #[inline]
     fn can_step(&self, pool: &Pool, _: &LoadSnapshot) -> bool {
-        self.is_due(pool)
+        (self.is_due(pool) || self.may_end_a_wait(pool))
             && !self.mover.is_in_progress()
-            && pool.regions().scattered() == 0
+            && (pool.regions().scattered() == 0 || !pool.may_move_for_order())
             && pool.checkpoint.done() >= self.begins
     }
 
@@ -197,9 +212,14 @@ impl Job for Gc {
         if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
-        if pool.regions().aside() > 0 && pool.durable.space_mut().empty_container().is_some() {
-            pool.regions_mut().bring_back();
-            pool.wake();
+        if self.may_end_a_wait(pool) {
+            if pool.durable.space_mut().empty_container().is_some() {
+                pool.regions_mut().bring_back();
+                return pool.wake();
+            }
+            self.unusable = Some(pool.durable.space().empty_containers());
+        }
+        if !self.is_due(pool) {
             return;
         }
         if !self.is_running {
@@ -263,9 +283,11 @@ impl Gc {
         }
     }
 
-    /// Ends the evacuation of containers moved out of, once all freed slots are free, and counts the empty ones.
+    /// Ends the evacuation of containers moved out of, once all freed slots are free, and counts the empty ones. Open containers with many freed slots are
+    /// closed, to be emptied as well.
     fn judge(&mut self, pool: &mut Pool) {
         self.settled_at = self.mover.moved();
+        pool.durable.space_mut().close_grown();
         let mut emptied = 0;
         for container in self.moved_out.drain(..) {
             if pool.mutant(Mutant::EmptiedUnseen) && !pool.durable.space().is_empty(container) {
@@ -275,6 +297,7 @@ impl Gc {
             }
         }
         self.emptied += emptied;
+        self.unusable = None;
         // An empty container may be open or out of reach: waiters go by the containers that they can get.
         let is_enough =
             u64::from(pool.durable.space().empty_containers()) >= pool.high_water() && pool.regions().aside() == 0;
@@ -312,7 +335,7 @@ impl Gc {
     fn rest(&mut self, pool: &mut Pool) {
         self.stop(pool);
         self.rests = Some(pool.durable.space().given_back() + pool.durable.space().pending().len() as u64);
-        pool.regions_mut().give_up_aside();
+        pool.regions_mut().return_aside();
     }
 
     /// Begins to evacuate a container, and notes it as tried.
@@ -320,7 +343,7 @@ impl Gc {
         self.tried.insert(container, pool.durable.space().free_in(container));
         if pool.durable.space_mut().begin_evacuation(container) {
             let next = pool.durable.space().slots_of(container).start;
-            self.victim = Some(Victim { container, next, left: Vec::new() });
+            self.victim = Some(Victim { container, next, left: Vec::new(), is_weighed: false });
         }
     }
 
@@ -330,7 +353,7 @@ impl Gc {
         for container in self.moved_out.drain(..).chain(victim) {
             pool.durable.space_mut().end_evacuation(container);
         }
-        (self.is_running, self.settles, self.survey) = (false, false, None);
+        (self.is_running, self.settles, self.survey, self.unusable) = (false, false, None, None);
         self.partition = EvacuationPlan::default();
     }
 
@@ -371,6 +394,19 @@ impl Gc {
             self.moved_out.push(victim.container);
             return Ok(());
         }
+        if !victim.is_weighed {
+            match self.places(pool, victim.left.len()) {
+                Err(stop) => {
+                    self.victim = Some(victim);
+                    return Err(stop);
+                }
+                Ok((places, _)) if breaks_order(pool, &victim.left, &places) => {
+                    pool.durable.space_mut().end_evacuation(victim.container);
+                    return Ok(());
+                }
+                Ok(_) => victim.is_weighed = true,
+            }
+        }
         let has_much_to_settle =
             pool.durable.delta().len() as u64 * PART_OF_DELTA >= u64::from(pool.limits.delta_entries);
         if has_much_to_settle || !pool.has_slots_to_move() {
@@ -387,7 +423,10 @@ impl Gc {
                 self.victim = Some(victim);
                 return Err(stop);
             }
-            Ok(places) => places,
+            Ok((places, used_up)) => {
+                (0..used_up).for_each(|_| self.partition.end_filled());
+                places
+            }
         };
         let mut blocks = victim.left.split_off(victim.left.len() - places.len());
         blocks.reverse();
@@ -438,13 +477,11 @@ impl Gc {
         Ok(())
     }
 
-    /// Returns free slots of the containers to be filled, in order, for at most `most` blocks.
-    fn places(&mut self, pool: &mut Pool, most: usize) -> Result<Vec<Slot>, MoveStop> {
+    /// Returns free slots of the containers to be filled, in order, for at most `most` blocks, and the number of containers that have none beyond these.
+    fn places(&mut self, pool: &mut Pool, most: usize) -> Result<(Vec<Slot>, usize), MoveStop> {
         let (mut places, mut missing, mut leaf) = (Vec::new(), Missings::default(), LastLeaf::default());
-        while places.len() < most
-            && missing.is_empty()
-            && let Some(container) = self.partition.filled()
-        {
+        let mut used_up = 0;
+        for container in self.partition.filled() {
             for slot in pool.durable.space().slots_of(container).map(Slot) {
                 if places.len() < most
                     && pool.may_move_to(slot)
@@ -453,17 +490,35 @@ impl Gc {
                     places.push(slot);
                 }
             }
-            if places.len() < most && missing.is_empty() {
-                self.partition.end_filled();
+            if places.len() == most || !missing.is_empty() {
+                break;
             }
+            used_up += 1;
         }
-        self.mover.load(pool, missing).inspect_err(|stop| {
-            if *stop == MoveStop::GivenUp {
-                self.partition.end_filled();
-            }
-        })?;
-        Ok(places)
+        let loaded = self.mover.load(pool, missing);
+        if loaded == Err(MoveStop::GivenUp) {
+            // Containers are not filled whose slots cannot be read.
+            (0..=used_up).for_each(|_| self.partition.end_filled());
+        }
+        loaded.map(|()| (places, used_up))
     }
+}
+
+/// Returns true if blocks that lie in few pieces, with consecutive blocks in consecutive slots, would lie in many more in these places. The last block
+/// goes to the first place. Blocks of regions that are scattered do not count: these regions are put in order as a whole.
+fn breaks_order(pool: &Pool, left: &[Moved], places: &[Slot]) -> bool {
+    let (mut before, mut after) = (1, 1);
+    let mut last: Option<(&Moved, Slot)> = None;
+    for (block, &at) in left.iter().rev().zip(places) {
+        if pool.regions().is_scattered(block.key) {
+            continue;
+        }
+        let follows = |(one, _): &(&Moved, Slot)| block.key.0 == one.key.0 + 1;
+        let follower = last.replace((block, at)).filter(follows);
+        before += usize::from(follower.is_none_or(|(one, _)| block.from.0 != one.from.0 + 1));
+        after += usize::from(follower.is_none_or(|(_, place)| at.0 != place.0 + 1));
+    }
+    after > MOST_PIECES * before
 }
 
 /// Returns the content of a slot of an evacuated container.

@@ -122,6 +122,11 @@ impl Pool {
         self.durable.space.free() >= (geometry.spare_slots() / 2 + MOVED_AT_ONCE as u64).min(geometry.slots() / 8)
     }
 
+    /// Returns true if blocks may be moved now for the sake of order. Regions stay noted while they may not: a shortage of slots ends.
+    pub(crate) fn may_move_for_order(&self) -> bool {
+        self.may_be_reordered() && self.may_move() > 0 && self.has_slots_to_move()
+    }
+
     /// Returns true if enough slots are free that a job can claim a whole container.
     pub(crate) fn has_slots_to_claim(&self) -> bool {
         let geometry = self.metadata.geometry();

@@ -7,7 +7,7 @@
 //! ```text
 //! read         noted by read-ahead, a window at a time, and by requests that took many device reads
 //! overwritten  noted by checkpoints, a leaf of the map at a time, for known regions alone
-//! in order     each time a region is put in order, its count of readers is halved: a region without readers is forgotten
+//! in order     each time a region is put in order, the weight of its readers is halved: a region without readers is forgotten
 //! left         noted by read-ahead when a stream continues in the next region. A region that it found scattered is put in order while the
 //!              stream runs. Only the last few are kept: the rest is left to idle time
 //! ```
@@ -19,20 +19,26 @@ use super::Pool;
 use crate::format::entry::Key;
 use crate::limits::REGION_BYTES;
 
-/// Number of reads of a region beyond which they are no longer counted.
-const MOST_SCANS: u16 = 64;
+/// Weight of a read of a region: with it, a region is forgotten after two returns without a read, not after one.
+const SCAN: u16 = 2;
+/// Weight of all reads of a region beyond which they are no longer counted.
+const MOST_SCANS: u16 = 64 * SCAN;
 
 /// Number of regions recently left by streams that are remembered.
 const LEFT: usize = 8;
 /// Blocks of a region per saved device read that make a look worthwhile while clients are busy: a look costs as much processor time as some device reads.
 const WORTH_A_LOOK: u64 = 128;
+/// Number of batches of a region's blocks before it is given up.
+const TRIES: u8 = 32;
+/// Number of looks at a region that wait for pages before it is given up. A look may need a page for each block, and loads a few.
+const WAITS: u16 = 1024;
 /// Regions at the end of the list whose reads by streams are still in flight.
 const ON_ITS_WAY: usize = 1;
 
 /// Figures of a region that is read in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Noted {
-    /// Number of recent sequential passes of readers through a part of it.
+    /// Weight of the recent sequential passes of readers through a part of it.
     scans: u16,
     /// Device reads that its readers could have been saved since it was last put in order.
     reads: u32,
@@ -42,8 +48,10 @@ pub(crate) struct Noted {
     moved: u32,
     /// Target slot of its first block, if some of its blocks have gone there.
     pub(super) target: Option<i64>,
-    /// Number of looks at it since it was last put in order or left by a stream.
+    /// Number of batches of its blocks that were begun since it was last put in order or left by a stream.
     pub(super) tries: u8,
+    /// Number of looks since then, or since it was brought back, that ended at pages that were not in memory.
+    pub(super) waits: u16,
     /// True while it waits for an empty container.
     is_aside: bool,
 }
@@ -55,17 +63,19 @@ impl Noted {
         self.target
     }
 
-    /// Returns the number of looks at it since it was last put in order or left by a stream.
+    /// Returns true if it has been looked at so often, that it is to be given up: its batches fail, or memory does not hold the pages that a look needs.
     #[inline]
-    pub(crate) fn tries(&self) -> u8 {
-        self.tries
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.tries >= TRIES || self.waits >= WAITS
     }
 
     /// Returns the gain of its readers if it were in order; 0 while it waits for an empty container.
     fn gain(&self) -> u64 {
-        if self.is_aside {
-            return 0;
-        }
+        if self.is_aside { 0 } else { self.weight() }
+    }
+
+    /// Returns the gain of its readers if it were in order.
+    fn weight(&self) -> u64 {
         let scattered = self.reads.max(self.displaced);
         u64::from(self.scans) * u64::from(scattered)
     }
@@ -133,7 +143,7 @@ impl Regions {
             self.table.insert(first, Noted::default());
         }
         self.change(first, |noted| {
-            noted.scans = (noted.scans + 1).min(MOST_SCANS);
+            noted.scans = (noted.scans + SCAN).min(MOST_SCANS);
             noted.reads = noted.reads.saturating_add(more_reads);
         });
     }
@@ -150,11 +160,11 @@ impl Regions {
         }
     }
 
-    /// Halves the counts of readers, and forgets regions whose count is then 0.
+    /// Halves the weight of the readers, and forgets regions with less than that of one read.
     fn age(&mut self) {
         self.table.retain(|_, noted| {
             noted.scans /= 2;
-            noted.scans > 0
+            noted.scans >= SCAN
         });
         self.count();
     }
@@ -178,7 +188,7 @@ impl Regions {
             return;
         }
         // The region is read repeatedly: a failed attempt behind one reader must not exclude the next reader, nor idle time.
-        self.change(first, |noted| noted.tries = 0);
+        self.change(first, |noted| (noted.tries, noted.waits) = (0, 0));
         let is_worth_it = |noted: &Noted| u64::from(noted.reads) * WORTH_A_LOOK >= self.blocks && noted.gain() > 0;
         if self.table.get(&first).is_some_and(is_worth_it) {
             if self.left.len() == LEFT {
@@ -226,35 +236,39 @@ impl Regions {
         self.change(first, |noted| (noted.is_aside, noted.target) = (true, target));
     }
 
+    /// Returns true if the region of a block is scattered, as far as is known: it is to be put in order, or waits for an empty container.
+    pub(crate) fn is_scattered(&self, key: Key) -> bool {
+        self.table.get(&self.first(key)).is_some_and(|noted| noted.weight() > 0)
+    }
+
     /// Returns the number of regions that wait for an empty container.
     pub(crate) fn aside(&self) -> usize {
         self.aside
     }
 
-    /// Ends the wait of all regions: they can be looked at again.
+    /// Ends the wait of the region with the largest gain: there is an empty container for it, and it is looked at again.
     pub(crate) fn bring_back(&mut self) {
-        for noted in self.table.values_mut().filter(|noted| noted.is_aside) {
-            (noted.is_aside, noted.target) = (false, None);
-        }
-        self.count();
-    }
-
-    /// Ends the wait of all regions because there will be no container for them. Regions without a target are given up.
-    pub(crate) fn give_up_aside(&mut self) {
-        let aside: Vec<(Key, Noted)> =
-            self.table.iter().filter(|(_, noted)| noted.is_aside).map(|(&first, &noted)| (first, noted)).collect();
-        for (first, noted) in aside {
-            match noted.target {
-                Some(_) => self.change(first, |noted| noted.is_aside = false),
-                None => self.give_up(first),
-            }
+        let aside = self.table.iter().filter(|(_, noted)| noted.is_aside);
+        // The first one wins a tie.
+        let best = aside.max_by_key(|(first, noted)| (noted.weight(), core::cmp::Reverse(**first)));
+        if let Some((&first, _)) = best {
+            self.change(first, |noted| (noted.is_aside, noted.target, noted.waits) = (false, None, 0));
         }
     }
 
-    /// Gives a region up: there is no place for it, or it cannot be read. It stays unchanged.
+    /// Ends the wait of regions with a target, because there will be no container for now: their blocks return as far as they can. The others wait on.
+    pub(crate) fn return_aside(&mut self) {
+        let has_target = |(&first, noted): (&Key, &Noted)| (noted.is_aside && noted.target.is_some()).then_some(first);
+        let aside: Vec<Key> = self.table.iter().filter_map(has_target).collect();
+        for first in aside {
+            self.change(first, |noted| noted.is_aside = false);
+        }
+    }
+
+    /// Gives a region up until it is read or written again: there is no place for it, or it cannot be read. It stays unchanged.
     pub(crate) fn give_up(&mut self, first: Key) {
         self.given_up += 1;
-        self.in_order(first);
+        self.was_in_order(first);
     }
 
     /// Returns the number of regions given up since the pool was opened.
@@ -262,12 +276,12 @@ impl Regions {
         self.given_up
     }
 
-    /// Notes that a region was looked at in vain.
-    pub(crate) fn tried(&mut self, first: Key) {
-        self.change(first, |noted| noted.tries += 1);
+    /// Notes that a look at a region waits for pages.
+    pub(crate) fn waits(&mut self, first: Key) {
+        self.change(first, |noted| noted.waits += 1);
     }
 
-    /// Notes that a region is in order, as far as it can be.
+    /// Notes that a region has been put in order, as far as it can be.
     pub(crate) fn in_order(&mut self, first: Key) {
         self.change(first, |noted| {
             *noted = Noted { scans: noted.scans / 2, moved: noted.moved, ..Noted::default() };
@@ -277,16 +291,17 @@ impl Regions {
         }
     }
 
+    /// Notes that a look has found a region in order. It cost no moves, so its readers count as before.
+    pub(crate) fn was_in_order(&mut self, first: Key) {
+        self.change(first, |noted| {
+            *noted = Noted { scans: noted.scans, moved: noted.moved, ..Noted::default() };
+        });
+    }
+
     /// Returns the number of regions with scattered blocks.
     #[inline]
     pub(crate) fn scattered(&self) -> usize {
         self.scattered
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.table.clear();
-        self.left.clear();
-        (self.scattered, self.aside) = (0, 0);
     }
 
     /// Returns the bytes of memory of the table.
@@ -335,23 +350,25 @@ mod tests {
         assert_eq!((next(&regions), regions.scattered()), (None, 0));
     }
 
-    /// Checks that blocks with a target are brought back where there is no empty container. Regions that were to go there as a whole were left unchanged.
+    /// Checks that blocks with a target are brought back where there is no empty container, and that regions that go as a whole wait on. They were given up
+    /// when gc could empty nothing, and stayed scattered when it could again.
     #[test]
-    fn for_want_of_a_container_what_has_a_target_is_brought_back_there() {
+    fn for_want_of_a_container_what_has_a_target_is_brought_back_and_the_rest_waits() {
         let mut regions = Regions::new(8, 16);
         regions.read(key(3), 5);
         regions.read(key(40), 4);
         regions.set_aside(key(0), Some(77));
         regions.set_aside(key(32), None);
         assert_eq!((next(&regions), regions.aside()), (None, 2));
-        regions.bring_back();
         let target = |regions: &Regions| regions.next().map(|(first, noted)| (first.lba(), noted.target));
-        assert_eq!((target(&regions), regions.aside()), (Some((0, None)), 0), "it is looked at anew");
+        regions.return_aside();
+        assert_eq!((target(&regions), regions.aside(), regions.given_up()), (Some((0, Some(77))), 1, 0));
         regions.set_aside(key(0), Some(77));
-        regions.set_aside(key(32), None);
-        regions.give_up_aside();
-        assert_eq!((target(&regions), regions.aside(), regions.given_up()), (Some((0, Some(77))), 0, 1));
-        assert_eq!(regions.scattered(), 1);
+        regions.bring_back();
+        assert_eq!((target(&regions), regions.aside()), (Some((0, None)), 1), "it is looked at anew");
+        regions.in_order(key(0));
+        regions.bring_back();
+        assert_eq!((target(&regions), regions.aside(), regions.scattered()), (Some((32, None)), 0, 1));
     }
 
     #[test]
@@ -398,29 +415,34 @@ mod tests {
         assert!(regions.next_left().is_none());
     }
 
-    /// Checks that a reader resets the tries of a region. A region that waited for its places was looked at behind each reader; then idle time gave it up
+    /// Checks that a reader resets the looks at a region. A region that waited for its places was looked at behind each reader; then idle time gave it up
     /// without a look.
     #[test]
     fn each_reader_brings_new_tries() {
         let mut regions = Regions::new(8, 16);
         regions.read(key(0), 5);
-        (0..40).for_each(|_| regions.tried(key(0)));
+        (0..TRIES).for_each(|_| regions.note_target(key(0), 7));
+        (0..WAITS).for_each(|_| regions.waits(key(0)));
+        let is_hopeless = |regions: &Regions| regions.next().map(|(_, noted)| noted.is_hopeless());
+        assert_eq!(is_hopeless(&regions), Some(true));
         regions.went_on(key(0), key(16));
-        assert_eq!(regions.next().map(|(_, noted)| noted.tries), Some(0));
+        assert_eq!(is_hopeless(&regions), Some(false));
     }
 
+    /// Checks that a region that is overwritten, put in order and read each day stays noted, though each reader finds a little out of order. It was forgotten
+    /// after two looks without a reader in between, the second of which moved little or nothing. All that was overwritten on the next day stayed scattered.
     #[test]
-    fn what_waits_for_a_container_is_not_looked_at_until_there_may_be_one() {
+    fn two_looks_for_each_reader_do_not_make_a_region_forgotten() {
         let mut regions = Regions::new(8, 16);
-        regions.read(key(0), 5);
-        regions.read(key(16), 4);
-        regions.set_aside(key(0), None);
-        assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(16), 1, 1));
-        regions.bring_back();
-        assert_eq!((next(&regions), regions.scattered(), regions.aside()), (Some(0), 2, 0));
-        regions.set_aside(key(0), None);
-        regions.give_up_aside();
-        assert_eq!((regions.given_up(), regions.aside(), next(&regions)), (1, 0, Some(16)));
+        regions.read(key(0), 0);
+        for _ in 0..30 {
+            regions.overwritten(key(0), 9);
+            assert_eq!(next(&regions), Some(0));
+            regions.in_order(key(0));
+            regions.read(key(0), 1);
+            regions.in_order(key(0));
+            regions.was_in_order(key(0));
+        }
     }
 
     #[test]

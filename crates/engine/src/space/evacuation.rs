@@ -41,12 +41,12 @@ impl EvacuationPlan {
         self.emptied.is_empty()
     }
 
-    /// Returns the container that is to be filled now.
-    pub(crate) fn filled(&self) -> Option<u32> {
-        self.filled.front().copied()
+    /// Returns the containers that are to be filled, in this order.
+    pub(crate) fn filled(&self) -> impl Iterator<Item = u32> + '_ {
+        self.filled.iter().copied()
     }
 
-    /// Ends the filling of a container.
+    /// Ends the filling of the first of them.
     pub(crate) fn end_filled(&mut self) {
         self.filled.pop_front();
     }

@@ -578,6 +578,18 @@ impl Space {
         Some(self.close(open))
     }
 
+    /// Closes open containers that have more than twice as many free slots as are left to allocate: slots became free there after the opening. The allocator then
+    /// needs fewer open ones, and jobs can empty the others.
+    pub(crate) fn close_grown(&mut self) {
+        let is_grown =
+            |containers: &[Container], open: &Open| u32::from(containers[open.container as usize].free) > 2 * open.left;
+        while let Some(at) = self.open.iter().position(|open| is_grown(&self.containers, open)) {
+            if let Some(open) = self.open.remove(at) {
+                self.close(open);
+            }
+        }
+    }
+
     /// Closes an open container, with its remaining slots.
     fn close(&mut self, open: Open) -> u32 {
         self.ready -= u64::from(open.left);

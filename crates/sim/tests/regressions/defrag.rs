@@ -2,9 +2,11 @@
 
 use engine::{Command, DefragSetting, DefragStatus, Error, PoolChange, ReadCounts};
 use sim::content::CELLS;
+use sim::disks::Disk;
 use sim::runs::config::Config;
 use sim::runs::run::Run;
 use sim::runs::scenario::{Scenario, scenario};
+use sim::studies::aged::{Setup, measure};
 use sim::transcript::Trace;
 use sim::world::Answer;
 use sim::world::disk::Cut;
@@ -355,4 +357,36 @@ fn nothing_is_moved_beside_who_writes() {
         }
     }
     assert!(bench.defrag().moved_blocks <= moved + 4, "what was on its way: {moved}, {:?}", bench.defrag());
+}
+
+/// Checks that pools with little or much free space come into order each day, though all of the volume is overwritten at random, and that nothing is left to
+/// do while blocks may be moved. Regions were given up while gc emptied containers for others, containers with blocks that have replicas could not be emptied,
+/// containers with the only free slots were open for writes, a shortage of slots made the pool forget its readers, and so did two looks for one reader.
+#[test]
+fn an_aged_pool_comes_into_order_in_idle_time() {
+    for disk in ["ssd", "hdd:wd1600aajs"] {
+        for space in [1 << 20, 32 << 20] {
+            let disk = Disk::from_spec(disk).expect("a known disk");
+            let setup = Setup {
+                data: 64 << 20,
+                space,
+                memory: 64 << 20,
+                days: 4,
+                permille: 1000,
+                defrag: DefragSetting::Auto,
+                in_order: 0,
+                is_uniform: false,
+                is_unread: false,
+                passes: 1,
+                rest: 3600,
+                device: disk.traits(),
+            };
+            let month = measure(setup, disk, |_| {}).unwrap();
+            for day in &month.days {
+                assert!(month.permille(day) >= 850, "{:?}: {month:?}", (space, setup.device));
+                assert_eq!((day.left.regions, day.left.given_up), (0, 0), "{:?}: {month:?}", (space, setup.device));
+                assert!(2 * day.moved <= 3 * day.written, "{:?}: {month:?}", (space, setup.device));
+            }
+        }
+    }
 }

@@ -27,10 +27,12 @@ use crate::repair::Repairs;
 use crate::space::SlotState;
 use plan::{Lies, Plan};
 
-/// Number of looks at a region, since it was last put in order or left by a stream, before it is given up.
-const TRIES: u8 = 32;
-/// Divisor of a region: one that lacks more than one in N of its target slots goes to another target as a whole.
-const LOST_PART: usize = 16;
+/// Divisor of a region: one that lacks more than one in N of its target slots goes to another target as a whole. So a reader loses a tenth at most.
+const LOST_PART: usize = 64;
+/// The same on a rotational disk, where each lost slot costs a reader a seek.
+const LOST_PART_ROTATIONAL: usize = 1024;
+/// Divisor of a region: one of which more than one block in N is shared does not go as a whole, since these would be left behind.
+const MOST_SHARED: usize = 16;
 /// Shortest time between two checkpoints that are requested while clients are busy, so that freed slots become free.
 const SETTLES_EVERY: Nanos = 1_000_000_000;
 
@@ -51,6 +53,8 @@ pub struct DefragStatus {
     pub moved_blocks: u64,
     /// Blocks that may be moved now.
     pub allowance_blocks: u64,
+    /// True if there is work as soon as the pool is idle. Noted regions are none while blocks may not be moved, or too few slots are free for it.
+    pub is_due: bool,
 }
 
 /// The job that puts regions back in order.
@@ -116,6 +120,7 @@ impl Defrag {
             given_up_regions: pool.regions().given_up(),
             moved_blocks: self.mover.moved(),
             allowance_blocks: pool.may_move(),
+            is_due: self.mover.is_in_progress() || pool.regions().scattered() > 0 && pool.may_move_for_order(),
         }
     }
 }
@@ -132,15 +137,13 @@ impl Job for Defrag {
         pool.regions().scattered() > 0
             && (load.is_idle || pool.regions().are_left())
             && !self.mover.is_in_progress()
-            && pool.takes_changes()
-            && pool.may_move() > 0
+            && pool.may_move_for_order()
     }
 
     /// Returns the time at which the pool is idle, if scattered regions may be moved then.
     #[inline]
     fn begins_at(&self, pool: &Pool, load: &LoadSnapshot) -> Option<Nanos> {
-        let waits =
-            pool.regions().scattered() > 0 && !load.requests_in_flight && pool.takes_changes() && pool.may_move() > 0;
+        let waits = pool.regions().scattered() > 0 && !load.requests_in_flight && pool.may_move_for_order();
         waits.then_some(load.idle_from)
     }
 
@@ -164,9 +167,6 @@ impl Job for Defrag {
 
     fn step(&mut self, work: &mut JobContext<'_>) {
         let JobContext { pool, repairs, load } = work;
-        if !pool.may_be_reordered() || !pool.has_slots_to_move() {
-            return pool.regions_mut().clear();
-        }
         if load.writes_blocked || load.out_of_buffers || self.mover.is_loading(pool) {
             return;
         }
@@ -215,16 +215,16 @@ impl Defrag {
             let next = if load.is_idle { pool.regions().next() } else { pool.regions_mut().next_left() };
             let Some((first, noted)) = next else { break };
             // A region whose batches always fail is given up at last.
-            let looked = match noted.tries() < TRIES {
-                true => self.look_for_moves(pool, repairs, (first, noted.target()), most, load.is_idle),
-                false => Err(MoveStop::GivenUp),
+            let looked = match noted.is_hopeless() {
+                false => self.look_for_moves(pool, repairs, (first, noted.target()), most, load.is_idle),
+                true => Err(MoveStop::GivenUp),
             };
             some_wait |= matches!(looked, Ok(RegionLook::Moves { some_wait: true, .. }) | Err(MoveStop::GivenUp));
             match looked {
                 Ok(RegionLook::Moves { more: true, .. }) => break,
                 Err(MoveStop::Waits) => {
                     waits = true;
-                    pool.regions_mut().tried(first);
+                    pool.regions_mut().waits(first);
                 }
                 looked if load.is_idle => self.has_looked_for_gain(pool, first, looked),
                 looked => self.has_looked_behind_stream(pool, first, looked),
@@ -244,7 +244,8 @@ impl Defrag {
     /// Handles the result for one of the regions that cost their readers most, while the pool is idle.
     fn has_looked_for_gain(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
         match looked {
-            Ok(RegionLook::Moves { .. } | RegionLook::InOrder) => self.is_in_order(pool, first),
+            Ok(RegionLook::InOrder) => self.was_in_order(pool, first),
+            Ok(RegionLook::Moves { .. }) => self.is_in_order(pool, first),
             Ok(RegionLook::Aside(target)) => pool.regions_mut().set_aside(first, target),
             Err(_) => pool.regions_mut().give_up(first),
         }
@@ -252,8 +253,10 @@ impl Defrag {
 
     /// Handles the result for a region that a stream has just left, while clients are busy. Blocks that cannot be moved now are left to idle time.
     fn has_looked_behind_stream(&mut self, pool: &mut Pool, first: Key, looked: Result<RegionLook, MoveStop>) {
-        if let Ok(RegionLook::Moves { some_wait: false, .. } | RegionLook::InOrder) = looked {
-            self.is_in_order(pool, first);
+        match looked {
+            Ok(RegionLook::InOrder) => self.was_in_order(pool, first),
+            Ok(RegionLook::Moves { some_wait: false, .. }) => self.is_in_order(pool, first),
+            _ => {}
         }
         pool.regions_mut().pass_left();
     }
@@ -261,6 +264,11 @@ impl Defrag {
     fn is_in_order(&mut self, pool: &mut Pool, first: Key) {
         self.done += 1;
         pool.regions_mut().in_order(first);
+    }
+
+    fn was_in_order(&mut self, pool: &mut Pool, first: Key) {
+        self.done += 1;
+        pool.regions_mut().was_in_order(first);
     }
 
     /// Examines a region, and adds its blocks to be moved to a batch, which has at most `most`.
@@ -274,12 +282,14 @@ impl Defrag {
     ) -> Result<RegionLook, MoveStop> {
         self.look_at(pool, repairs, first)?;
         let container = pool.metadata.geometry().slots_per_container.into();
+        let gap = pool.device().gap_blocks;
         let Memory { blocks, taken, region, seen, plan } = &mut self.memory;
+        let is_begun = target.is_some();
         let target = match target {
             Some(target) => target,
             None => {
                 let mut missing = Missings::default();
-                let (plan, row) = match plan::plan(region, container, plan) {
+                let (plan, row) = match plan::plan(region, container, gap, plan) {
                     Plan::Return(target) if is_idle && goes_whole(pool, region, target, &mut missing) => {
                         (Plan::Move, Some(target))
                     }
@@ -304,7 +314,7 @@ impl Defrag {
                 }
             }
         };
-        let (mut more, mut some_wait) = (false, false);
+        let (mut more, mut waiting) = (false, 0);
         let mut missing = Missings::default();
         let before = blocks.len();
         taken.clear();
@@ -316,12 +326,12 @@ impl Defrag {
                 break;
             }
             if !pool.may_move_to(to) || taken.binary_search(&to).is_ok() {
-                some_wait = true;
+                waiting += 1;
                 continue;
             }
             let Some(state) = missing.or(pool.slot_state(to)) else { continue };
             if state != SlotState::Free {
-                some_wait = true;
+                waiting += 1;
                 continue;
             }
             let Some(proven) = missing.or(pool.proven_digest(lies.slot)) else { continue };
@@ -337,11 +347,15 @@ impl Defrag {
             blocks.truncate(before);
             return Err(stop);
         }
+        if is_begun && is_idle && !more && waiting > most_lost(pool, region) {
+            // Others have got its places meanwhile: it needs other ones.
+            return Ok(RegionLook::Aside(None));
+        }
         if blocks.len() == before && !more {
             return Err(MoveStop::GivenUp);
         }
         pool.regions_mut().note_target(first, target);
-        Ok(RegionLook::Moves { more, some_wait })
+        Ok(RegionLook::Moves { more, some_wait: waiting > 0 })
     }
 
     /// Examines a region: its blocks that have slots, and their map entries.
@@ -373,15 +387,22 @@ impl Defrag {
     }
 }
 
+/// Returns the number of a region's target slots that it can lack and still count as in order there.
+fn most_lost(pool: &Pool, region: &[Lies]) -> usize {
+    region.len() / if pool.device().is_rotational { LOST_PART_ROTATIONAL } else { LOST_PART }
+}
+
 /// Returns true if all of a region goes to an empty container, though most of it lies in a row with this target. Others have its target slots then,
 /// and the allowance is enough for the region and for emptying another container afterwards. Shared blocks would stay behind.
 fn goes_whole(pool: &mut Pool, region: &[Lies], target: i64, missing: &mut Missings) -> bool {
-    let most = region.len() / LOST_PART;
+    let most = most_lost(pool, region);
     let can_go = pool.may_move() >= pool.durable.space().free() + 2 * region.len() as u64
-        && region.iter().filter(|block| !block.is_alone).count() <= most;
+        && region.iter().filter(|block| !block.is_alone).count() <= region.len() / MOST_SHARED;
     let mut lost = |(_, to)| {
         let is_there = pool.durable.space().contains(to);
-        !is_there || missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free)
+        !is_there
+            || !pool.may_move_to(to)
+            || missing.or(pool.slot_state(to)).is_some_and(|state| state != SlotState::Free)
     };
     can_go && plan::displaced(region, target).filter(|&place| lost(place)).count() > most
 }

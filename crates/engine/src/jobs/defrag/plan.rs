@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use crate::format::entry::Slot;
 
-/// Largest gap in slots that a device read covers by default (`device.rs`); plans do not follow the setting of a pool.
+/// Largest gap in slots that counts as none. A device read may cover longer ones, at the cost of their transfer.
 const GAP_SLOTS: i64 = 8;
 
 /// A block of a region: its distance from the first one, its slot, and true if it may be moved: the slot is this block's alone, has no I/O,
@@ -45,20 +45,21 @@ pub(crate) enum Plan {
 }
 
 /// Counts the pieces in which the region lies: each takes one device read, or several if it is long. No piece extends into another container, of
-/// `container` slots. `slots` is working memory.
-fn pieces(region: &[Lies], container: i64, slots: &mut Vec<i64>) -> usize {
+/// `container` slots. A device read covers gaps of `gap` slots. `slots` is working memory.
+fn pieces(region: &[Lies], container: i64, gap: u32, slots: &mut Vec<i64>) -> usize {
+    let gap = GAP_SLOTS.min(gap.into());
     slots.clear();
     slots.extend(region.iter().map(|block| block.slot.0 as i64));
     slots.sort_unstable();
-    let breaks = |pair: &&[i64]| pair[1] - pair[0] > GAP_SLOTS + 1 || pair[0] / container != pair[1] / container;
+    let breaks = |pair: &&[i64]| pair[1] - pair[0] > gap + 1 || pair[0] / container != pair[1] / container;
     usize::from(!slots.is_empty()) + slots.windows(2).filter(breaks).count()
 }
 
-/// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots. `work` is working memory: a caller
-/// that examines many regions keeps it.
-pub(crate) fn plan(region: &[Lies], container: i64, work: &mut Vec<i64>) -> Plan {
+/// Decides about a region of these blocks, which are in order of their places. Containers have `container` slots, and a
+/// device read covers gaps of `gap` slots. `work` is working memory: a caller that examines many regions keeps it.
+pub(crate) fn plan(region: &[Lies], container: i64, gap: u32, work: &mut Vec<i64>) -> Plan {
     // A target that begins within a container ends in the next one.
-    if pieces(region, container, work) <= 2 {
+    if pieces(region, container, gap, work) <= 2 {
         return Plan::Leave;
     }
     let targets = work;
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     fn planned(region: &[Lies]) -> Plan {
-        plan(region, 1024, &mut Vec::new())
+        plan(region, 1024, 8, &mut Vec::new())
     }
 
     fn region(slots: impl IntoIterator<Item = u64>) -> Vec<Lies> {
@@ -103,6 +104,8 @@ mod tests {
     fn what_lies_in_order_stays_wherever_its_holes_are() {
         assert_eq!(planned(&region(100..200)), Plan::Leave);
         assert_eq!(planned(&region((100..300).step_by(2))), Plan::Leave);
+        let apart = region((100..300).step_by(2));
+        assert_eq!(plan(&apart, 1024, 0, &mut Vec::new()), Plan::Move, "a device read covers no gap");
         assert_eq!(planned(&[]), Plan::Leave);
     }
 

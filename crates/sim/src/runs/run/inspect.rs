@@ -180,7 +180,6 @@ impl Run {
     /// Returns true if replication, defragmentation, a relocation plan, garbage collection or a deduplication pass is due.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
-        let moves = status.defrag.allowance_blocks > 0 && status.defrag.noted_regions > 0;
         let pass = match status.dedup.state {
             PassState::Running => true,
             PassState::Paused => false,
@@ -188,7 +187,11 @@ impl Run {
         };
         let plan = status.relocate.state == PassState::Running;
         !self.has_failed()
-            && (status.replicate.noted + status.replicate.popular > 0 || moves || plan || pass || status.gc.is_due)
+            && (status.replicate.noted + status.replicate.popular > 0
+                || status.defrag.is_due
+                || plan
+                || pass
+                || status.gc.is_due)
     }
 
     /// Checks the index on disk: if no page was ever lost and no volume was offline, it names no slot with another content. Once it is complete,
