@@ -20,10 +20,11 @@
 //! - All moves share one budget and one mover at a time, and run only while no request waits for space or buffers.
 //! - Regions that can be defragmented without an empty container do so first: moved blocks fill the slots to which they would return.
 //!
-//! Termination. A block moves only to a container in which no fewer slots are in use. So the sum of the squares of the used slots of each container
-//! grows with every block, and it has a maximum. A container that was tried in vain is not tried again in the same state. Moves do not count as
-//! writes, so no region is examined because of them. Each region that defragmentation examines loses a part of its history. So when clients neither
-//! read nor write any more, defragmentation moves a bounded number of regions. Between any two of them, this job moves a bounded number of blocks.
+//! Termination, without reads and writes of clients. Defragmentation makes a bounded number of batches (`defrag/`): a region that waits is brought back
+//! only for an empty container that it can get, one region for each. Between two batches this job moves a block only to a container in which no fewer
+//! slots are in use. So the sum of the squares of the used slots of each container grows with every block, and it has a maximum. A container that stays,
+//! for its shared blocks or for their order, is not tried again in the same state. And the job rests until slots have become free, which takes moves.
+//! RFC 0012, "Why both end".
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

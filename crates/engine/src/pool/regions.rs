@@ -47,11 +47,11 @@ pub(crate) struct Noted {
     /// Blocks that have been moved, and that a checkpoint will find among the written ones.
     moved: u32,
     /// Target slot of its first block, if some of its blocks have gone there.
-    pub(super) target: Option<i64>,
+    target: Option<i64>,
     /// Number of batches of its blocks that were begun since it was last put in order or left by a stream.
-    pub(super) tries: u8,
+    tries: u8,
     /// Number of looks since then, or since it was brought back, that ended at pages that were not in memory.
-    pub(super) waits: u16,
+    waits: u16,
     /// True while it waits for an empty container.
     is_aside: bool,
 }

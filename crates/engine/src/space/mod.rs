@@ -581,12 +581,11 @@ impl Space {
     /// Closes open containers that have more than twice as many free slots as are left to allocate: slots became free there after the opening. The allocator then
     /// needs fewer open ones, and jobs can empty the others.
     pub(crate) fn close_grown(&mut self) {
-        let is_grown =
-            |containers: &[Container], open: &Open| u32::from(containers[open.container as usize].free) > 2 * open.left;
-        while let Some(at) = self.open.iter().position(|open| is_grown(&self.containers, open)) {
-            if let Some(open) = self.open.remove(at) {
-                self.close(open);
-            }
+        let is_grown = |open: &Open| u32::from(self.containers[open.container as usize].free) > 2 * open.left;
+        let (grown, others): (VecDeque<Open>, _) = self.open.drain(..).partition(is_grown);
+        self.open = others;
+        for open in grown {
+            self.close(open);
         }
     }
 

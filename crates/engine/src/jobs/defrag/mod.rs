@@ -8,9 +8,11 @@
 //! Aside     a region that needs an empty container, where there is none, waits until some have been emptied (jobs/gc.rs)
 //! ```
 //!
-//! Only blocks that clients have read in order are moved, and never more than the allowance ([`DefragSetting`]). Without reads and
-//! writes of clients the job ends after a bounded number of regions: each look at one halves its read history, or counts a try, and moves do not count as
-//! writes.
+//! Only blocks that clients have read in order are moved, and never more than the allowance ([`DefragSetting`]).
+//!
+//! Termination, without reads and writes of clients: a region that is in order or given up has no gain any more, since moves do not count as writes. Every
+//! other look begins one of a few batches that a region has (`TRIES` in pool/regions.rs), waits for pages (`WAITS`), or lets the region wait. Such a
+//! region is not looked at until an empty container ends its wait, or, once for each of these, until garbage collection rests. RFC 0012, "Why both end".
 
 pub(crate) mod plan;
 

@@ -174,6 +174,19 @@ impl Replicate {
     }
 }
 
+/// Returns true if more than half of these blocks have a single referrer each: defragmentation puts such blocks in order, if it may.
+fn are_mostly_alone(
+    pool: &mut Pool,
+    repairs: &Repairs,
+    blocks: &[(Slot, Digest, Option<BufferId>)],
+) -> Result<bool, Missing> {
+    let mut alone = 0;
+    for &(slot, ..) in blocks {
+        alone += usize::from(is_alone(pool, repairs, slot)?);
+    }
+    Ok(2 * alone > blocks.len())
+}
+
 fn begin_reading(pool: &mut Pool, mut blocks: Vec<(Slot, Digest, Option<BufferId>)>) -> Option<ReplicaBatch> {
     for at in 0..blocks.len() {
         // A buffer of the read cache belongs to its slot: a replica gets a buffer of its own.
@@ -329,16 +342,6 @@ impl Replicate {
                 _ => return Ok(None),
             }
         }
-        // Defragmentation puts the blocks of a single referrer in order, if it may.
-        if pool.may_move() > 0 {
-            let (all, mut alone) = (blocks.len(), 0);
-            for &(slot, ..) in &blocks {
-                alone += usize::from(is_alone(pool, repairs, slot)?);
-            }
-            if 2 * alone > all {
-                return Ok(None);
-            }
-        }
         // Blocks that have been defragmented meanwhile need no replicas.
         let mut slots: Vec<u64> = blocks.iter().map(|(slot, ..)| slot.0).collect();
         slots.sort_unstable();
@@ -347,6 +350,9 @@ impl Replicate {
         }
         // Blocks in order for another read stay so; a few blocks in between are not worth a copy.
         if blocks.len() < 2 || (blocks.len() as u64) * 2 < end.min(noted.blocks) {
+            return Ok(None);
+        }
+        if pool.may_move() > 0 && are_mostly_alone(pool, repairs, &blocks)? {
             return Ok(None);
         }
         if end < noted.blocks {

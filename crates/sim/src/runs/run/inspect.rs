@@ -1,7 +1,7 @@
 //! Invariants of an idle engine: every block reads back, the engine's own audit finds nothing, no buffer is lost, the figures are exact, every live slot
 //! holds the content of its digest, and the census states the right share of volumes in shared slots.
 
-use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, SharedBlocks, WhatIf, WriteCounts};
+use engine::{Digest, Mode, Nanos, PassState, Policy, Removed, SharedBlocks, Status, WhatIf, WriteCounts};
 
 use crate::content::{CELLS, digest};
 use crate::oracle::model::Range;
@@ -11,6 +11,10 @@ use crate::{Checked, violated};
 
 /// Number of times that background work may come between a census and its check.
 const CENSUSES: usize = 4;
+/// Free slots beyond half of the spare ones at which regions have to be moved: those of a batch (RFC 0012).
+const SLOTS_OF_A_BATCH: u64 = 256;
+/// Divisor of all slots: if one in N is free, that is enough in a small pool.
+const ENOUGH_FREE: u64 = 8;
 /// Size in blocks above which a volume is not read as a whole.
 const READ_WHOLE: u64 = 1 << 14;
 
@@ -167,7 +171,7 @@ impl Run {
         }
         while self.copies_are_due() {
             if self.step(Nanos::MAX)? == Step::Quiet && self.copies_are_due() {
-                let engine::Status { defrag, gc, replicate, dedup, relocate, .. } = self.world.engine.status();
+                let Status { defrag, gc, replicate, dedup, relocate, .. } = self.world.engine.status();
                 return violated(format!(
                     "work is left to the background, and nothing comes of it: {defrag:?}, {gc:?}, {replicate:?}, {dedup:?}, \
                      {relocate:?}"
@@ -177,7 +181,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns true if replication, defragmentation, a relocation plan, garbage collection or a deduplication pass is due.
+    /// Returns true if replication, defragmentation, a relocation plan, garbage collection or a deduplication pass is due, by the engine's word. Noted regions
+    /// are due by the run's own count of free slots as well.
     fn copies_are_due(&self) -> bool {
         let status = self.world.engine.status();
         let pass = match status.dedup.state {
@@ -191,7 +196,27 @@ impl Run {
                 || status.defrag.is_due
                 || plan
                 || pass
-                || status.gc.is_due)
+                || status.gc.is_due
+                || self.regions_are_due(&status))
+    }
+
+    /// Returns true if noted regions may be moved: there is an allowance, no lack of metadata or host space, and enough slots are free. Free slots are those
+    /// of the pool without the live ones on the disk: so they are once it has settled.
+    fn regions_are_due(&self, status: &Status) -> bool {
+        let geometry = &self.config.parameters.geometry;
+        let is_wanted = status.defrag.noted_regions > 0 && status.defrag.allowance_blocks > 0;
+        let is_settled =
+            !self.is_unsettled && status.pending_blocks + status.unmerged_entries + status.buffered_entries == 0;
+        let (engine, reserves) = (&self.world.engine, self.world.faults.struck.reserves);
+        let is_refused = status.refuses_new.is_some() || engine.holds_back_commands() || reserves > 0;
+        if !is_wanted || !is_settled || is_refused {
+            return false;
+        }
+        let (disk, mut live) = (&self.world.disk, 0);
+        let read = &mut |offset, length| World::read_bytes(disk, offset, length);
+        let are_known = engine.live_slots(read, &mut |_, _| live += 1);
+        let enough = (geometry.spare_slots() / 2 + SLOTS_OF_A_BATCH).min(geometry.slots() / ENOUGH_FREE);
+        are_known && geometry.slots().saturating_sub(live) >= enough
     }
 
     /// Checks the index on disk: if no page was ever lost and no volume was offline, it names no slot with another content. Once it is complete,

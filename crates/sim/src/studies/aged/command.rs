@@ -70,24 +70,30 @@ pub struct Arguments {
     gap: Option<u32>,
 }
 
+impl Arguments {
+    /// Returns the pool on a disk, and its load.
+    fn setup(&self, disk: &Disk) -> Setup {
+        let mut device = DeviceTraits::of(self.device).unwrap_or(disk.traits());
+        device.gap_blocks = self.gap.unwrap_or(device.gap_blocks);
+        Setup {
+            data: self.data,
+            space: self.space,
+            memory: self.memory,
+            days: self.days,
+            permille: self.permille,
+            defrag: if self.defrag == Moves::Off { DefragSetting::Off } else { DefragSetting::Auto },
+            in_order: self.in_order,
+            is_uniform: self.uniform,
+            is_unread: self.unread,
+            passes: self.passes,
+            rest: self.rest,
+            device,
+        }
+    }
+}
+
 /// Executes the study on each disk and prints its days. Fails if a disk cannot be made, a violation is found, or a limit is exceeded.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments {
-        data,
-        space,
-        memory,
-        days,
-        permille,
-        defrag,
-        in_order,
-        uniform: is_uniform,
-        unread: is_unread,
-        passes,
-        rest,
-        device: told,
-        ..
-    } = arguments;
-    let defrag = if defrag == Moves::Off { DefragSetting::Off } else { DefragSetting::Auto };
     let mut good = true;
     for spec in &arguments.disks {
         let disk = match Disk::from_spec(spec) {
@@ -97,22 +103,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         };
-        let mut device = DeviceTraits::of(told).unwrap_or(disk.traits());
-        device.gap_blocks = arguments.gap.unwrap_or(device.gap_blocks);
-        let setup = Setup {
-            data,
-            space,
-            memory,
-            days,
-            permille,
-            defrag,
-            in_order,
-            is_uniform,
-            is_unread,
-            passes,
-            rest,
-            device,
-        };
+        let setup = arguments.setup(&disk);
         println!(
             "{spec}\n{:>4} {:>12} {:>9} {:>10} {:>9} {:>14} {:>8} {:>8} {:>6} {:>10}",
             "day",
@@ -137,7 +128,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             let [new, aged] = month.in_order.map(|speed| speed as f64 / 1e6);
             println!("written in order: {aged:.1} MB/s, {:.3} of the {new:.1} over a new pool", permille as f64 / 1e3);
         }
-        good &= defrag == DefragSetting::Off || is_unread || is_good(&month);
+        good &= setup.defrag == DefragSetting::Off || setup.is_unread || is_good(&month);
     }
     if !good {
         println!(
