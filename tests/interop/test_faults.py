@@ -18,7 +18,7 @@ from server import BLOCK, PATIENCE, Pool, faulty, onefold
 FAULTY = faulty()
 MIB = 1 << 20
 # Where things are in a pool of 64 MiB (docs/reference/disk-format.md), in bytes.
-JOURNAL, META_MAP, DATA, END = (block * BLOCK for block in (258, 4354, 14336, 14336 + 24576))
+OWNER, JOURNAL, META_MAP, DATA, END = (block * BLOCK for block in (2, 258, 4354, 14336, 14336 + 24576))
 SUPERBLOCKS = f"to={JOURNAL}"
 IN_JOURNAL = f"from={JOURNAL} to={META_MAP}"
 IN_METADATA = f"from={META_MAP} to={DATA}"
@@ -310,35 +310,42 @@ class Faults(unittest.TestCase):
         pool.check()
 
     def test_a_host_that_was_fenced_is_not_told_to_repair(self):
-        """Once its access to the store is revoked, nothing can be written or read. The pool may be another host's by then."""
-        with FaultyPool() as pool:
-            pool.start()
-            client, data = pool.connect(), os.urandom(MIB)
-            client.pwrite(data, 0)
-            client.flush()
-            onefold("status", pool.path, "--settle")
-            pool.plan("write error=EIO", "read error=EIO", "sync error=EIO")
-            with self.assertRaises(nbd.Error):
-                client.pwrite(os.urandom(MIB), 0)
+        """Once its access to the store is revoked, nothing can be written or read. The pool may be another host's by then. A client's write meets the fence
+        first; at rest it is the checkpoint, which reads the owner record before it writes."""
+        for is_at_rest in (False, True):
+            with self.subTest(is_at_rest=is_at_rest), FaultyPool() as pool:
+                pool.start()
+                client, data = pool.connect(), os.urandom(MIB)
+                onefold("status", pool.path, "--settle")
+                client.pwrite(data, 0)
                 client.flush()
-            deadline = time.time() + PATIENCE
-            while "another host" not in (pool.status()["failure"] or ""):
-                self.assertLess(time.time(), deadline, pool.status())
-                time.sleep(0.05)
-            self.assertNotIn("repair", onefold("status", pool.path, check=False).stdout)
-            client.shutdown()
-            self.assertEqual(pool.end(), 1)
-            last = pool.said().splitlines()[-1]
-            self.assertIn("another host", last)
-            self.assertNotIn("repair", last)
-            # It has the store again, and nobody else had it.
-            pool.plan()
-            pool.start()
-            client = pool.connect()
-            self.assertEqual(client.pread(MIB, 0), data)
-            client.shutdown()
-            pool.stop()
-            pool.check()
+                pool.plan("write error=EIO", "read error=EIO", "sync error=EIO")
+                if is_at_rest:
+                    onefold("status", pool.path, "--settle", check=False)
+                else:
+                    with self.assertRaises(nbd.Error):
+                        client.pwrite(os.urandom(MIB), 0)
+                        client.flush()
+                deadline = time.time() + PATIENCE
+                while "another host" not in (pool.status()["failure"] or ""):
+                    self.assertLess(time.time(), deadline, pool.status())
+                    time.sleep(0.05)
+                self.assertNotIn("repair", onefold("status", pool.path, check=False).stdout)
+                client.shutdown()
+                self.assertEqual(pool.end(), 1)
+                failed = [line for line in pool.said().splitlines() if "of the store failed" in line]
+                self.assertIs(f"read of {BLOCK} bytes at byte {OWNER} of the store failed" in failed[0], is_at_rest, failed)
+                last = pool.said().splitlines()[-1]
+                self.assertIn("another host", last)
+                self.assertNotIn("repair", last)
+                # It has the store again, and nobody else had it.
+                pool.plan()
+                pool.start()
+                client = pool.connect()
+                self.assertEqual(client.pread(MIB, 0), data)
+                client.shutdown()
+                pool.stop()
+                pool.check()
 
     def test_space_that_cannot_be_reserved(self):
         """For want of space, be it the disk, the quota or the limit on the size of files, new blocks are refused; another error is a failed write."""
