@@ -659,8 +659,8 @@ fn external_partitioning() -> Vec<Operation> {
         Operation::Idle(SECONDS),
     ]);
     operations.extend([write(1, 16, 8, 0), write(1, 24, 8, 60), Operation::Settle, start]);
-    // The pass has taken its containers after 7.5 ms, and ends after 10.
-    operations.push(Operation::Idle(SECONDS / 1000 * 9));
+    // The pass has taken its containers after 3 ms, and ends after 5.
+    operations.push(Operation::Idle(SECONDS / 1000 * 4));
     operations.extend((4..14).map(|at| write(1, 8 * at, 8, 400 + 10 * at as u32)));
     operations.extend([write(0, 32, 8, 600), write(0, 48, 8, 620), Operation::Flush, Operation::Idle(SECONDS)]);
     operations

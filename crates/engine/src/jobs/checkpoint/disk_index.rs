@@ -22,7 +22,7 @@ use crate::metadata::tree::{Missing, Stop, Walk, Writer, lookup};
 use crate::mutant::Mutant;
 use crate::pool::Pool;
 use crate::pool::disk_index::behind::{DeferredPart, LeftOut};
-use crate::pool::disk_index::bucket::{IndexChange, bucket_of};
+use crate::pool::disk_index::bucket::{BucketChange, IndexChange, apply_all, bucket_of, sort_changes};
 use crate::pool::disk_index::{NO_VOLUME, UNREADABLE};
 use crate::pool::state::Phase;
 use crate::sizes::list_bytes;
@@ -48,16 +48,28 @@ pub(crate) struct Update {
     built: u32,
     unsorted: Vec<Range<usize>>,
     at: usize,
+    /// Changes of one bucket, and space for its entries.
+    of_bucket: Vec<BucketChange>,
+    entries: Vec<u64>,
     /// Buckets that get only entries from the changes.
     cleared: Range<u64>,
     /// True if a page was lost: all blocks are entered once more.
     lost: bool,
+    /// Steps until leaves are loaded ahead once more.
+    until_ahead: usize,
 }
 
 impl Update {
+    /// Returns true if leaves are to be loaded ahead in this step: in one of several, since half of them are left then.
+    fn looks_ahead(&mut self, most: usize) -> bool {
+        let looks = self.until_ahead == 0;
+        self.until_ahead = if looks { most / 2 } else { self.until_ahead - 1 };
+        looks
+    }
+
     /// Returns the bytes of memory of the changes.
     pub(super) fn memory(&self) -> u64 {
-        list_bytes(&self.changes)
+        list_bytes(&self.changes) + list_bytes(&self.of_bucket) + list_bytes(&self.entries)
     }
 }
 
@@ -163,7 +175,10 @@ impl Checkpoint {
             built: record.built,
             unsorted: Vec::new(),
             at: 0,
+            of_bucket: Vec::new(),
+            entries: Vec::new(),
             lost: false,
+            until_ahead: 0,
         })
     }
 
@@ -176,8 +191,10 @@ impl Checkpoint {
         };
         let leaf = first.0 / per_leaf;
         let most = pool.load_ahead(&self.load);
-        let leaves = self.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
-        pool.load_leaves_ahead(pool.durable.root(TreeId::Summaries), leaves, most);
+        if update.looks_ahead(most) {
+            let leaves = self.freed[update.freed_at..].iter().map(|slot| slot.0 / per_leaf);
+            pool.load_leaves_ahead(pool.durable.root(TreeId::Summaries), leaves, most);
+        }
         let page = summary_page(pool, leaf)?;
         while let Some(&slot) = self.freed.get(update.freed_at)
             && slot.0 / per_leaf == leaf
@@ -235,9 +252,11 @@ impl Checkpoint {
             return Ok(Progress::Next);
         };
         let bucket = bucket_of(first.hash(), buckets);
-        let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash(), buckets));
         let most = pool.load_ahead(&self.load);
-        pool.load_leaves_ahead(pool.durable.root(TreeId::DiskIndex), next, most);
+        if update.looks_ahead(most) {
+            let next = update.changes[update.at..].iter().map(|change| bucket_of(change.hash(), buckets));
+            pool.load_leaves_ahead(pool.durable.root(TreeId::DiskIndex), next, most);
+        }
         let writer = self.writer.get_or_insert_with(|| Writer::new(Region::Metadata, root));
         let page = match writer.leaf(&mut pool.metadata, bucket, true) {
             Ok(page) => page.expect("created"),
@@ -259,12 +278,12 @@ impl Checkpoint {
         if update.cleared.contains(&bucket) {
             bytes.fill(0);
         }
-        while let Some(&change) = update.changes.get(update.at)
-            && bucket_of(change.hash(), buckets) == bucket
-        {
-            change.apply(bytes);
-            update.at += 1;
-        }
+        let changes = update.changes[update.at..].iter().map(|change| change.in_bucket(buckets));
+        update.of_bucket.clear();
+        update.of_bucket.extend(changes.take_while(|change| change.bucket() == bucket));
+        sort_changes(&mut update.of_bucket);
+        apply_all(bytes, &update.of_bucket, &mut update.entries);
+        update.at += update.of_bucket.len();
         Ok(Progress::More)
     }
 }

@@ -1,5 +1,7 @@
 //! Buckets of the index on disk: hash buckets of packed entries, with insertion, removal and lookup.
 
+use alloc::vec::Vec;
+
 use crate::api::Digest;
 use crate::format::bytes::{put_u64, u64_at};
 use crate::format::disk_index::ENTRY_BYTES;
@@ -10,6 +12,8 @@ const SLOT_PLUS_ONE_BITS: u32 = 37;
 const GROUP: usize = 16 * ENTRY_BYTES as usize;
 /// Bits of a tag in the upper half of an entry.
 const TAG_IN_UPPER_HALF: u32 = u32::MAX << (SLOT_PLUS_ONE_BITS - 32);
+/// Least number of changes of a bucket that are merged with its entries: a single change searches the bucket twice.
+const MERGED: usize = 4;
 /// Maximum number of slots that a bucket names for one tag.
 pub(crate) const COPIES: usize = 4;
 
@@ -41,12 +45,38 @@ impl IndexChange {
         IndexChange { hash, what: u64::MAX }
     }
 
-    pub fn apply(self, bucket: &mut [u8]) {
-        if self.what & 1 == 0 {
-            enter(bucket, entry(self.hash, Slot(self.what >> 1)));
-        } else if self.what != u64::MAX {
-            remove(bucket, entry(self.hash, Slot(self.what >> 1)));
-        }
+    /// Returns the change as that of its bucket, in an index of `buckets` buckets.
+    pub(crate) fn in_bucket(self, buckets: u32) -> BucketChange {
+        let visits = self.what == u64::MAX;
+        let entry = if visits { 0 } else { entry(self.hash, Slot(self.what >> 1)) };
+        BucketChange::new(bucket_of(self.hash, buckets), entry, self.what & 1 == 1)
+    }
+}
+
+/// Change of a bucket: an entry that is put into it or removed from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BucketChange {
+    bucket: u64,
+    /// Packed entry; 0, which is removed, for a bucket that is only visited.
+    entry: u64,
+    is_removal: bool,
+    /// Position among the changes with which it is sorted.
+    order: u32,
+}
+
+impl BucketChange {
+    /// Returns the bucket.
+    #[inline]
+    pub(crate) fn bucket(&self) -> u64 {
+        self.bucket
+    }
+
+    fn new(bucket: u64, entry: u64, is_removal: bool) -> BucketChange {
+        BucketChange { bucket, entry, is_removal, order: 0 }
+    }
+
+    fn apply(self, bucket: &mut [u8]) {
+        if self.is_removal { remove(bucket, self.entry) } else { enter(bucket, self.entry) }
     }
 }
 
@@ -67,6 +97,11 @@ pub(crate) fn first_hash(bucket: u64, buckets: u32) -> u64 {
 
 fn entry(hash: u64, slot: Slot) -> u64 {
     hash << SLOT_PLUS_ONE_BITS | (slot.0 + 1)
+}
+
+/// Returns the tag of an entry: the kept bits of its hash.
+pub(crate) fn tag_of(entry: u64) -> u64 {
+    entry >> SLOT_PLUS_ONE_BITS
 }
 
 pub(crate) fn slot_of(entry: u64) -> Option<Slot> {
@@ -129,6 +164,69 @@ pub(crate) fn named(bucket: &[u8], hash: u64) -> [Option<Slot>; COPIES] {
     named
 }
 
+/// Puts changes of one bucket in the order of entries, and those of one entry in the order in which they came.
+pub(crate) fn sort_changes(changes: &mut [BucketChange]) {
+    changes.iter_mut().zip(0..).for_each(|(change, order)| change.order = order);
+    // A stable sort would allocate.
+    changes.sort_unstable_by_key(|change| (change.entry, change.order));
+}
+
+/// Applies sorted changes to their bucket. Of one entry the last change counts. Many are merged with all entries at once, which puts these in ascending order,
+/// unless the bucket may become full: then its entries stay. `scratch` is for a list of the entries before and after.
+pub(crate) fn apply_all(bucket: &mut [u8], changes: &[BucketChange], scratch: &mut Vec<u64>) {
+    if changes.len() < MERGED {
+        return changes.iter().for_each(|change| change.apply(bucket));
+    }
+    let capacity = bucket.len() / ENTRY_BYTES as usize;
+    scratch.clear();
+    scratch.extend(entries(bucket).filter(|&entry| entry != 0));
+    if scratch.len() + changes.len() > capacity {
+        return changes.iter().for_each(|change| change.apply(bucket));
+    }
+    if !scratch.is_sorted() {
+        scratch.sort_unstable();
+    }
+    let known = scratch.len();
+    let (mut at, mut copies) = (0, Copies::default());
+    for changed in changes.chunk_by(|one, other| one.entry == other.entry) {
+        let change = changed[changed.len() - 1];
+        while at < known && scratch[at] < change.entry {
+            copies.keep(scratch[at], scratch);
+            at += 1;
+        }
+        at += usize::from(at < known && scratch[at] == change.entry);
+        if !change.is_removal {
+            copies.keep(change.entry, scratch);
+        }
+    }
+    for at in at..known {
+        copies.keep(scratch[at], scratch);
+    }
+    let kept = scratch[known..].iter().copied().chain(core::iter::repeat(0));
+    let places = bucket.chunks_exact_mut(ENTRY_BYTES as usize);
+    places.zip(kept).for_each(|(place, entry)| put_u64(place, 0, entry));
+}
+
+/// Entries of one tag that a merge has kept.
+#[derive(Default)]
+struct Copies {
+    tag: u64,
+    count: usize,
+}
+
+impl Copies {
+    /// Appends an entry to a list, unless enough entries with its tag are there. Entries come in ascending order.
+    fn keep(&mut self, entry: u64, kept: &mut Vec<u64>) {
+        if tag_of(entry) != self.tag {
+            *self = Copies { tag: tag_of(entry), count: 0 };
+        }
+        self.count += 1;
+        if self.count <= COPIES {
+            kept.push(entry);
+        }
+    }
+}
+
 /// Enters a slot, unless the bucket is full or names enough slots with that tag.
 fn enter(bucket: &mut [u8], new: u64) {
     let mut same = 0;
@@ -153,9 +251,8 @@ fn remove(bucket: &mut [u8], old: u64) {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
+    use proptest::prelude::*;
 
     fn digest(hash: u64) -> Digest {
         Digest((u128::from(hash) << 64).to_le_bytes())
@@ -170,7 +267,7 @@ mod tests {
         let most = Slot((1 << crate::format::geometry::SLOT_BITS) - 1);
         let mut bucket = [0; GROUP];
         for (hash, slot) in [(u64::MAX, most), (1 << 63, Slot(0)), (5, Slot(7))] {
-            IndexChange::enter(digest(hash), slot).apply(&mut bucket);
+            IndexChange::enter(digest(hash), slot).in_bucket(1).apply(&mut bucket);
         }
         assert_eq!(slots(&bucket, u64::MAX), [most.0]);
         assert_eq!(slots(&bucket, 5), [7]);
@@ -184,19 +281,19 @@ mod tests {
         let mut bucket = [0; GROUP];
         // Four places are left.
         for other in 0..12 {
-            IndexChange::enter(digest(100 + other), Slot(50 + other)).apply(&mut bucket);
+            IndexChange::enter(digest(100 + other), Slot(50 + other)).in_bucket(1).apply(&mut bucket);
         }
         for slot in [1, 1, 2, 1] {
-            IndexChange::enter(digest(9), Slot(slot)).apply(&mut bucket);
+            IndexChange::enter(digest(9), Slot(slot)).in_bucket(1).apply(&mut bucket);
         }
         assert_eq!(slots(&bucket, 9), [1, 2]);
         for slot in 0..9 {
-            IndexChange::enter(digest(10 + slot), Slot(slot)).apply(&mut bucket);
+            IndexChange::enter(digest(10 + slot), Slot(slot)).in_bucket(1).apply(&mut bucket);
         }
         assert_eq!((slots(&bucket, 10), slots(&bucket, 11), slots(&bucket, 12)), (vec(&[0]), vec(&[1]), vec(&[])));
-        IndexChange::remove(digest(9), Slot(2)).apply(&mut bucket);
-        IndexChange::remove(digest(10), Slot(3)).apply(&mut bucket);
-        IndexChange::visit(9).apply(&mut bucket);
+        IndexChange::remove(digest(9), Slot(2)).in_bucket(1).apply(&mut bucket);
+        IndexChange::remove(digest(10), Slot(3)).in_bucket(1).apply(&mut bucket);
+        IndexChange::visit(9).in_bucket(1).apply(&mut bucket);
         assert_eq!((slots(&bucket, 9), slots(&bucket, 10)), (vec(&[1]), vec(&[0])));
     }
 
@@ -204,10 +301,47 @@ mod tests {
         slots.to_vec()
     }
 
+    proptest! {
+        /// Compares changes that are merged with changes that are applied one by one.
+        #[test]
+        fn merging_changes_is_applying_them(
+            before in proptest::collection::vec((0u64..30, 0u64..3), 0..40),
+            changes in proptest::collection::vec((0u64..30, 0u64..3, any::<bool>()), 0..40),
+        ) {
+            let change = |tag: u64, slot, is_removal| BucketChange::new(0, entry(tag, Slot(slot)), is_removal);
+            let mut one_by_one = [0; 1024];
+            before.iter().for_each(|&(tag, slot)| change(tag, slot, false).apply(&mut one_by_one));
+            let mut merged = one_by_one;
+            let mut changes: Vec<_> =
+                changes.into_iter().map(|(tag, slot, is_removal)| change(tag, slot, is_removal)).collect();
+            changes.iter().for_each(|change| change.apply(&mut one_by_one));
+            sort_changes(&mut changes);
+            apply_all(&mut merged, &changes, &mut Vec::new());
+            let sorted = |bucket: &[u8]| {
+                let mut all: Vec<u64> = entries(bucket).filter(|&entry| entry != 0).collect();
+                all.sort_unstable();
+                all
+            };
+            prop_assert_eq!(sorted(&merged), sorted(&one_by_one));
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_may_become_full_keeps_what_it_has() {
+        let mut bucket = [0; GROUP];
+        let change = |tag: u64| BucketChange::new(0, entry(tag, Slot(1)), false);
+        (0..13).for_each(|tag| change(50 + tag).apply(&mut bucket));
+        let mut changes: Vec<_> = (0..9).map(change).collect();
+        sort_changes(&mut changes);
+        apply_all(&mut bucket, &changes, &mut Vec::new());
+        assert!((0..13).all(|tag| slots(&bucket, 50 + tag) == [1]) && (0..3).all(|tag| slots(&bucket, tag) == [1]));
+        assert_eq!(slots(&bucket, 3), [0; 0]);
+    }
+
     #[test]
     fn of_equal_blocks_four_are_named() {
         let mut bucket = [0; 512];
-        (0..9).for_each(|slot| IndexChange::enter(digest(3), Slot(slot)).apply(&mut bucket));
+        (0..9).for_each(|slot| IndexChange::enter(digest(3), Slot(slot)).in_bucket(1).apply(&mut bucket));
         assert_eq!(slots(&bucket, 3), [0, 1, 2, 3]);
     }
 
