@@ -202,8 +202,10 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Makes a clone of the volume. Requests go to it from here on.
+    /// Makes a clone of the volume. Requests go to it from here on. There is no index on disk any more.
     fn clone_volume(&mut self) -> Checked {
+        self.set_policy(Policy::SELECT)?;
+        self.settle()?;
         self.machine.command(Command::CreateSnapshots { volumes: &[VOLUME], name: "image", seconds: 0 })?;
         let snapshot = self.machine.engine.snapshots_of(VOLUME).next().map(|snapshot| snapshot.id);
         let Some(snapshot) = snapshot else { return violated("there is no snapshot") };
@@ -214,6 +216,11 @@ impl Bench {
         Ok(())
     }
 
+    fn set_policy(&mut self, policy: Policy) -> Checked {
+        let change = VolumePropertyChange { policy: Some(Some(policy)), ..VolumePropertyChange::default() };
+        self.machine.command(Command::SetVolume { volume: self.volume, change })
+    }
+
     fn settle(&mut self) -> Checked {
         self.drain()?;
         self.machine.command(Command::Settle)
@@ -221,11 +228,7 @@ impl Bench {
 
     /// Counts a batch after others like it, and the checkpoint after it. Fails if a checkpoint comes in between.
     fn count(&mut self, path: Path, counts: &mut Vec<Count>) -> Checked {
-        let policy = Some(Some(path.policy));
-        self.machine.command(Command::SetVolume {
-            volume: self.volume,
-            change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
-        })?;
+        self.set_policy(path.policy)?;
         let writes = !matches!(path.work, Work::Flush | Work::Hit | Work::Miss);
         let requests = BATCH_REQUESTS.min(BATCH_BLOCKS / path.blocks.max(1));
         // Repeated until the read cache is full of the blocks that this path reads, and its tables have been through a
