@@ -4,6 +4,7 @@ use crate::block_map::discards::WalkBudget;
 use crate::cache::arc::content_bytes;
 use crate::dedup::index::{Index, Size};
 use crate::device::DeviceTraits;
+use crate::format::disk_index::filtered_within;
 use crate::format::geometry::Geometry;
 use crate::format::volume::MAX_VOLUMES;
 use crate::icache::ghosts::ghost_bytes;
@@ -80,6 +81,8 @@ const REMEMBERED: u64 = 1;
 /// The divisor of the memory that index and read cache share: one part of `POPULAR` holds the state of popular blocks with copies, where these are
 /// made.
 const POPULAR: u64 = 6;
+/// The divisor of the memory that index and read cache share: one part of `FILTER` is for the filter of the index on disk at most, if there is one.
+const FILTER: u64 = 6;
 /// The most mappings in a delta: more would not make a checkpoint cheaper.
 const MOST_DELTA: u64 = 1 << 20;
 /// The most mappings in a map buffer.
@@ -384,6 +387,11 @@ impl Limits {
     pub(crate) fn popular(&self, geometry: &Geometry, wanted: u64) -> u64 {
         let space = self.shared_bytes(geometry.block()) / POPULAR;
         greatest(space, wanted + 1, |blocks| popular_bytes(blocks, geometry.slots_per_container))
+    }
+
+    /// Returns the number of buckets that the filter covers, of an index on disk with `buckets` buckets of `block` bytes.
+    pub(crate) fn filtered(&self, block: u64, buckets: u32) -> u32 {
+        filtered_within(buckets, block, self.shared_bytes(block) / FILTER)
     }
 
     /// Returns the most copies of shared blocks that a run of a plan makes before it walks all maps for their referrers (`jobs/relocate/`).

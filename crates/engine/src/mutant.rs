@@ -70,6 +70,8 @@ pub enum Mutant {
     ReleasedTwice,
     /// Blocks that a merge frees stay in the index on disk.
     ForgottenRemoval,
+    /// The filter of the index on disk does not get the entries of a bucket that is written.
+    ForgetfulFilter,
     /// The space that a checkpoint needs is counted without the interior pages of maps.
     SpaceCountedLow,
     /// A checkpoint writes only the first changed leaf of the table of volumes.

@@ -16,6 +16,8 @@ pub struct DiskIndexAudit {
     pub stale: u64,
     /// Number of slots in use that no entry names. (Equal blocks beyond the fourth are among them, and second copies are not.)
     pub absent: u64,
+    /// Number of entries of blocks that the filter denies. It must be 0.
+    pub denied: u64,
 }
 
 impl Engine {
@@ -33,6 +35,7 @@ impl Engine {
                 hashes[slot.0 as usize] = Some(hash_of(digest));
             }
         })?;
+        let index = &self.pool.hints.disk_index;
         let mut named = vec![false; hashes.len()];
         self.each_table_leaf(read, TreeId::DiskIndex, &mut |bucket, page| {
             for entry in entries(page).filter(|&entry| entry != 0) {
@@ -41,7 +44,10 @@ impl Engine {
                 let fits = |&hash: &u64| has_tag(entry, hash) && bucket_of(hash, buckets) == bucket;
                 audit.entries += 1;
                 match hash.filter(fits) {
-                    Some(_) => named[slot] = true,
+                    Some(hash) => {
+                        named[slot] = true;
+                        audit.denied += u64::from(index.denies(bucket, hash));
+                    }
                     None => audit.stale += 1,
                 }
             }

@@ -29,7 +29,10 @@ impl Engine {
             let used = self.pool.durable.map_buffer().used();
             self.pool.durable.map_buffer_mut().fit(limits.buffered_places().max(used));
         }
-        let is_over = !self.pool.durable.delta().fits(entries) || self.pool.has_too_much_buffered();
+        self.pool.fit_filter();
+        let is_over = !self.pool.durable.delta().fits(entries)
+            || self.pool.has_too_much_buffered()
+            || self.pool.has_large_filter();
         self.pool.request_checkpoint_if(is_over && self.pool.state.phase() == Phase::Serving);
         self.pool.review_space();
         self.pool.wake();
@@ -39,9 +42,9 @@ impl Engine {
     pub fn is_resizing(&self) -> bool {
         let entries = self.pool.limits.delta_entries as usize;
         let block = self.pool.metadata.geometry().block();
-        let reads = self.pool.memory.buffers().numbers().saturating_sub(self.pool.limits.write_buffers);
         // The cache partition moves memory between index and read cache all the time; together they never get more.
-        u64::from(reads) * block + self.pool.hints.index.memory() > self.pool.limits.shared_bytes(block)
+        self.pool.shared_memory() > self.pool.limits.shared_bytes(block)
+            || self.pool.has_large_filter()
             || self.pool.metadata.pages().is_shrinking()
             || !self.pool.durable.delta().fits(entries)
             || !self.pool.durable.frozen().fits(entries)

@@ -17,9 +17,18 @@ impl Engine {
             return Known::No;
         }
         let block = &mut request.blocks_mut()[at];
-        if block.on_disk == OnDisk::NotAsked {
-            block.on_disk = OnDisk::Asked;
-            self.pool.hints.disk_index.count_lookup();
+        match block.on_disk {
+            OnDisk::Absent => return Known::No,
+            OnDisk::NotAsked => {
+                self.pool.hints.disk_index.count_lookup();
+                if self.pool.is_absent_on_disk(digest) {
+                    block.on_disk = OnDisk::Absent;
+                    self.pool.hints.disk_index.count_filtered();
+                    return Known::No;
+                }
+                block.on_disk = OnDisk::Asked;
+            }
+            OnDisk::Asked | OnDisk::Hit => {}
         }
         match self.pool.find_on_disk(digest) {
             Ok(Some(slot)) => {
@@ -30,7 +39,10 @@ impl Engine {
                 self.pool.note_known(digest, slot);
                 Known::Yes(slot, digest)
             }
-            Ok(None) => Known::No,
+            Ok(None) => {
+                self.requests.get_mut(id).blocks_mut()[at].on_disk = OnDisk::Absent;
+                Known::No
+            }
             Err(missing) => {
                 if !self.pool.metadata.pages().is_loading(missing.key) {
                     self.pool.hints.disk_index.count_load();
@@ -43,6 +55,6 @@ impl Engine {
     /// Returns true if a request may wait once more for pages that the index on disk needs.
     pub(crate) fn may_ask_disk(&self, id: RequestId, at: usize) -> bool {
         let request = self.requests.get(id);
-        request.blocks()[at].on_disk != OnDisk::NotAsked && request.attempts() < ATTEMPTS
+        matches!(request.blocks()[at].on_disk, OnDisk::Asked | OnDisk::Hit) && request.attempts() < ATTEMPTS
     }
 }

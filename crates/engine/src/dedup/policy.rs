@@ -40,6 +40,8 @@ pub(crate) enum OnDisk {
     NotAsked,
     Asked,
     Hit,
+    /// It has no such block.
+    Absent,
 }
 
 /// POD's categories of write requests (its Fig. 6).

@@ -36,6 +36,26 @@ pub(crate) fn is_outgrown(geometry: &Geometry, buckets: u32) -> bool {
     6 * geometry.slots() > 5 * u64::from(buckets) * bucket_entries(geometry)
 }
 
+/// Bytes of a bucket for each byte of its part of the filter.
+const FILTER_SHARE: u64 = 8;
+/// Bytes of a line of the filter, which is that of a processor's cache.
+pub(crate) const FILTER_LINE: u64 = 64;
+
+/// Returns the number of lines of a bucket's part of the filter in memory, for buckets of `block` bytes.
+pub(crate) fn filter_lines(block: u64) -> u64 {
+    (block / FILTER_SHARE).div_ceil(FILTER_LINE)
+}
+
+/// Returns the bytes of memory of a filter that covers this many buckets of `block` bytes: their parts, and a bit each.
+pub(crate) fn filter_bytes(covered: u32, block: u64) -> u64 {
+    u64::from(covered) * filter_lines(block) * FILTER_LINE + u64::from(covered.div_ceil(64)) * 8
+}
+
+/// Returns the number of buckets of `block` bytes, of `buckets`, that a filter of `bytes` bytes can cover.
+pub(crate) fn filtered_within(buckets: u32, block: u64, bytes: u64) -> u32 {
+    (bytes / (filter_lines(block) * FILTER_LINE + 1)).min(buckets.into()) as u32
+}
+
 /// Returns the most pages that a change of `leaves` leaves of an index with `buckets` buckets writes.
 pub(crate) fn pages_for(geometry: &Geometry, buckets: u32, leaves: u64) -> usize {
     let (mut pages, mut level) = (0, u64::from(buckets));
@@ -62,5 +82,13 @@ mod tests {
         let pages = pages_for(&size(1024), buckets_for(&size(1024)), u64::MAX) as u64;
         assert!((780_000..795_000).contains(&pages), "{pages}");
         assert_eq!(pages_for(&size(10), 7920, 2), 2 + 2 + 1);
+    }
+
+    #[test]
+    fn memory_bounds_the_filter() {
+        assert_eq!((filtered_within(6912, 4096, u64::MAX), filter_bytes(6912, 4096)), (6912, 6912 * 512 + 864));
+        let covered = filtered_within(789_504, 4096, 32 << 20);
+        assert_eq!((covered, filtered_within(5, 512, 10)), (65_408, 0));
+        assert!(filter_bytes(covered, 4096) <= 32 << 20);
     }
 }

@@ -86,8 +86,9 @@ pub(crate) struct CachePartition {
     setting: Option<CacheSetting>,
     /// Key by which the read cache finds blocks; its size depends on it.
     key: CacheKey,
-    /// Largest number of popular blocks that get copies, as of the last count of the buffers.
-    most_copied: u64,
+    /// Largest number of popular blocks that get copies, and number of buckets of the index on disk, as of the last count of the buffers: memory is set aside
+    /// for them.
+    set_aside_for: (u64, u32),
     /// True until the first target has been set.
     is_new: bool,
     /// Target number of chunks of the index.
@@ -110,7 +111,7 @@ impl CachePartition {
         CachePartition {
             setting: None,
             key: CacheKey::default(),
-            most_copied: 0,
+            set_aside_for: (0, 0),
             is_new: true,
             goal: 0,
             share: limits.index_share(block),
@@ -154,11 +155,15 @@ fn read_buffers_beside(pool: &Pool, chunks: u64) -> u32 {
     (divided_bytes(pool).saturating_sub(index) / block).max(u64::from(least)) as u32
 }
 
-/// Returns the bytes that index and read cache share: excluding those of the tables for blocks found by content, and of copies of popular blocks.
+/// Returns the bytes that index and read cache divide: their shared bytes without those set aside.
 fn divided_bytes(pool: &Pool) -> u64 {
-    let block = pool.metadata.geometry().block();
-    let contents = if pool.memory.cache().is_by_content() { pool.limits.content_bytes(block) } else { 0 };
-    pool.limits.shared_bytes(block).saturating_sub(contents + pool.columns_bytes())
+    pool.limits.shared_bytes(pool.metadata.geometry().block()).saturating_sub(pool.set_aside_bytes())
+}
+
+/// Returns the sizes on which the bytes that are set aside depend, beside the limits and the cache's key.
+#[inline]
+fn set_aside_for(pool: &Pool) -> (u64, u32) {
+    (pool.columns_budget(), pool.hints.disk_index.record().buckets)
 }
 
 /// Returns the number of chunks of an index with this share in thousandths. It leaves the buffers that reads need.
@@ -288,7 +293,7 @@ impl CachePartition {
     fn step(&mut self, pool: &mut Pool, rebuild: &mut IndexRebuild, fetch: &mut CacheWarmup) {
         self.work_left = false;
         let is_same = pool.cache_setting() == self.setting && pool.memory.cache().key() == self.key;
-        if self.is_new || !is_same || pool.columns_budget() != self.most_copied {
+        if self.is_new || !is_same || set_aside_for(pool) != self.set_aside_for {
             self.follow_setting(pool, rebuild);
         }
         if pool.memory.buffers().count() < pool.memory.buffers().numbers() {
@@ -308,8 +313,8 @@ impl CachePartition {
         let before = pool.hints.index.chunks();
         self.aim(pool);
         let same_key = core::mem::replace(&mut self.key, pool.memory.cache().key()) == self.key;
-        let same_copies = core::mem::replace(&mut self.most_copied, pool.columns_budget()) == self.most_copied;
-        let reads = match same_key && same_copies {
+        let same_rest = core::mem::replace(&mut self.set_aside_for, set_aside_for(pool)) == self.set_aside_for;
+        let reads = match same_key && same_rest {
             true => pool.memory.buffers().count().saturating_sub(pool.limits.write_buffers),
             false => read_buffers_beside(pool, before),
         };

@@ -2,14 +2,15 @@
 //! (docs/rfc/0009), kept by checkpoints while a volume has the policy `full`. Only such volumes look into it, after a miss in memory.
 //!
 //! It is one tree; a leaf is a bucket of entries, each a slot and a tag (`bucket.rs`). Checkpoints change it in batches
-//! (`jobs/checkpoint/disk_index.rs`), writes look into it (`lookup.rs`), an audit compares it with the summaries (`audit/disk_index.rs`). While volumes
-//! are offline it falls behind, and the background pass brings it up to date (`behind.rs`). This module decides its size and existence, and discards the pages
-//! of a former index.
+//! (`jobs/checkpoint/disk_index.rs`). Writes look into it (`lookup.rs`), unless a filter in memory says that a content is absent (`filter.rs`). An audit
+//! compares it with the summaries (`audit/disk_index.rs`). While volumes are offline it falls behind, and the background pass brings it up to date
+//! (`behind.rs`). This module decides its size and existence, and discards the pages of a former index.
 //!
 //! Each answer is proven by the summary before it is used. A lost page of it is an empty bucket.
 
 pub(crate) mod behind;
 pub(crate) mod bucket;
+pub(crate) mod filter;
 mod lookup;
 
 use alloc::vec::Vec;
@@ -26,6 +27,7 @@ use crate::metadata::tree::Stop;
 
 use behind::{Behind, DeferredPart};
 use bucket::IndexChange;
+use filter::BloomFilter;
 
 /// Maximum number of remembered buckets with unreadable pages.
 pub(crate) const UNREADABLE: usize = 64;
@@ -49,6 +51,14 @@ pub struct DiskIndexStatus {
     pub loads: u64,
     /// Number of looked-up blocks that were in it.
     pub hits: u64,
+    /// Number of looked-up blocks of which the filter said that they are absent.
+    pub filtered: u64,
+    /// Number of looked-up blocks that were absent though the filter did not say so.
+    pub false_answers: u64,
+    /// Bytes of memory of the filter.
+    pub filter_bytes: u64,
+    /// Number of buckets that the filter covers.
+    pub filter_buckets: u64,
 }
 
 impl DiskIndex {
@@ -82,6 +92,11 @@ impl DiskIndex {
     pub(crate) fn count_hit(&mut self) {
         self.hits += 1;
     }
+
+    /// Counts a block of which the filter said that it is absent.
+    pub(crate) fn count_filtered(&mut self) {
+        self.filtered += 1;
+    }
 }
 
 /// State of the index on disk in memory.
@@ -89,6 +104,8 @@ impl DiskIndex {
 pub(crate) struct DiskIndex {
     /// Record of the index, as the next superblock has it.
     pub(super) record: DiskIndexRecord,
+    /// Filter over its entries; `None` while there is no memory for it.
+    filter: Option<BloomFilter>,
     /// True if a more important use needs the metadata.
     gives_up: bool,
     /// Digests that belong into buckets with unreadable pages.
@@ -97,6 +114,8 @@ pub(crate) struct DiskIndex {
     lookups: u64,
     loads: u64,
     hits: u64,
+    filtered: u64,
+    false_answers: u64,
 }
 
 impl DiskIndex {
@@ -162,6 +181,7 @@ impl Pool {
         self.hints.disk_index.record = DiskIndexRecord::default();
         self.hints.disk_index.unreadable.clear();
         self.hints.disk_index.behind.cut_off();
+        self.hints.disk_index.filter = None;
     }
 
     /// Lets the next checkpoint give the index up, because metadata is short. Returns false if there is no index.
@@ -228,13 +248,15 @@ impl Pool {
             let height = height_for(buckets.into(), geometry.fanout());
             self.durable.set_root(TreeId::DiskIndex, Root { height, ..Root::default() });
         }
+        self.fit_filter();
     }
 }
 
 impl Pool {
     /// Returns the figures of the index on disk.
     pub(crate) fn disk_index_status(&self) -> DiskIndexStatus {
-        let DiskIndex { record, lookups, loads, hits, ref behind, .. } = self.hints.disk_index;
+        let DiskIndex { record, lookups, loads, hits, filtered, false_answers, ref behind, .. } = self.hints.disk_index;
+        let filter = self.hints.disk_index.filter.as_ref();
         let leaves = self.table_leaves(TreeId::Summaries).max(1);
         let used = self.durable.space.data_used();
         let entries = match record.built {
@@ -250,6 +272,10 @@ impl Pool {
             lookups,
             loads,
             hits,
+            filtered,
+            false_answers,
+            filter_bytes: filter.map_or(0, BloomFilter::memory),
+            filter_buckets: filter.map_or(0, BloomFilter::covered).into(),
         }
     }
 

@@ -10,6 +10,20 @@ impl Pool {
         self.properties.cache().or(self.limits.cache.setting)
     }
 
+    /// Returns the bytes of the memory that index and read cache share that they have now.
+    pub(crate) fn shared_memory(&self) -> u64 {
+        let reads = self.memory.buffers().numbers().saturating_sub(self.limits.write_buffers);
+        u64::from(reads) * self.metadata.geometry().block() + self.hints.index.memory()
+    }
+
+    /// Returns the bytes that are set aside, of the memory that index and read cache share: for tables of blocks found by content, copies of popular blocks,
+    /// and the filter of the index on disk.
+    pub(crate) fn set_aside_bytes(&self) -> u64 {
+        let is_by_content = self.memory.cache().is_by_content();
+        let contents = if is_by_content { self.limits.content_bytes(self.metadata.geometry().block()) } else { 0 };
+        contents + self.columns_bytes() + self.filter_bytes()
+    }
+
     /// Returns a free buffer, or else evicts one from the read cache; `None`: nothing can be evicted.
     pub(crate) fn any_buffer(&mut self) -> Option<BufferId> {
         self.memory.any_buffer(self.state.now())

@@ -23,6 +23,14 @@ report! {
         disk_index_loads: u64 = status.loads,
         /// Blocks that it knew.
         disk_index_hits: u64 = status.hits,
+        /// Blocks of which the filter in memory said that it does not know them.
+        disk_index_filtered: u64 = status.filtered,
+        /// Blocks that it did not know though the filter had not said so.
+        disk_index_false_answers: u64 = status.false_answers,
+        /// Bytes of memory of the filter.
+        filter_bytes: u64,
+        /// Pages of the index that the filter covers.
+        filter_buckets: u64,
     }
 }
 
@@ -30,11 +38,15 @@ impl DiskIndexReport {
     /// Describes the index in one line: its state and its counts.
     pub fn text(&self) -> String {
         let DiskIndexReport { disk_index_lookups: lookups, disk_index_loads: loads, disk_index_hits: hits, .. } = self;
+        let filtered = self.disk_index_filtered;
         let state = match (self.complete, self.behind) {
             (true, _) => "on disk, complete",
             (_, true) => "on disk, behind offline writes until a pass has ended",
             _ => "on disk, being built",
         };
-        format!("{state}: {} blocks; {lookups} lookups, {loads} pages read, {hits} hits", self.entries)
+        format!(
+            "{state}: {} blocks; {lookups} lookups, {filtered} of them ended by the filter, {loads} pages read, {hits} hits",
+            self.entries
+        )
     }
 }

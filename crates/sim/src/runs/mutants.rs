@@ -56,7 +56,7 @@ const fn crash(scenario: u64) -> Hunt {
 }
 
 /// All mutants, each with the runs that have to catch it. engine/src/mutant.rs lists them by part.
-pub const MUTANTS: [(Mutant, Hunt); 85] = [
+pub const MUTANTS: [(Mutant, Hunt); 86] = [
     (Mutant::SkippedSync, swarm(10)),
     (Mutant::UnforcedRecord, swarm(10)),
     (Mutant::LoneRecord, swarm(20)),
@@ -86,6 +86,7 @@ pub const MUTANTS: [(Mutant, Hunt); 85] = [
     (Mutant::FreedAtMerge, swarm(100)),
     (Mutant::StaleBase, swarm(10)),
     (Mutant::ForgottenRemoval, swarm(10)),
+    (Mutant::ForgetfulFilter, swarm(10)),
     (Mutant::LostFromBuffer, swarm(10)),
     (Mutant::StaleLog, swarm(10)),
     (Mutant::ReleasedTwice, swarm(10)),

@@ -1,12 +1,13 @@
 //! The cache partition between index and read cache: its adaptation, its cost, and the memory limit, which it never exceeds.
 
-use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange, VolumePropertyChange};
+use engine::{CacheCounts, CacheLimits, CacheStatus, Command, Limits, Policy, PoolChange};
 use sim::runs::config::Config;
 use sim::runs::workload::cache;
 
 use crate::bench::{Bench, SECOND};
 
-/// Makes a pool whose index and read cache share 160 blocks of 512 bytes, half of them each. So a twentieth is 8 blocks, or 256 entries.
+/// Makes a pool whose index and read cache share 160 blocks of 512 bytes, half of them each. So a twentieth is 8 blocks, or 256 entries. There is no index on disk:
+/// it would find evicted contents, and its filter would take a part.
 fn bench(setting: &str) -> Bench {
     let mut config = Config::small(1);
     let geometry = &mut config.parameters.geometry;
@@ -19,7 +20,9 @@ fn bench(setting: &str) -> Bench {
         cache: CacheLimits { setting: Some(cache(setting)), ..config.limits.cache },
         ..config.limits
     };
-    Bench::new(config, 4000)
+    let mut bench = Bench::new(config, 4000);
+    bench.set_policy(Policy::SELECT);
+    bench
 }
 
 impl Bench {
@@ -119,12 +122,6 @@ fn blocks_in_buffers_that_go_are_copied_and_what_was_used_last_stays() {
 #[test]
 fn each_side_alone_is_served_and_the_setting_is_kept() {
     let mut bench = bench("adaptive");
-    // With `full` the index on disk would find the contents that memory has evicted.
-    let (volume, policy) = (bench.volume, Some(Some(Policy::SELECT)));
-    bench.command(Command::SetVolume {
-        volume,
-        change: VolumePropertyChange { policy, ..VolumePropertyChange::default() },
-    });
     bench.write_all(0, 1000..1100);
     bench.set_cache("read");
     bench.pass(SECOND);
@@ -151,6 +148,7 @@ fn each_side_alone_is_served_and_the_setting_is_kept() {
 #[test]
 fn what_a_request_shares_with_itself_is_no_miss_of_the_index() {
     let mut bench = bench("adaptive");
+    bench.set_policy(Policy::Full);
     let found = |bench: &Bench| {
         let counts = bench.world.engine.write_counts();
         (counts.index_hits, counts.index_misses, counts.removed.blocks)

@@ -105,7 +105,7 @@ fn filled(containers: u32, volume: u64, blocks: u64) -> Bench {
 #[test]
 fn full_removes_all_of_ten_thousand_blocks_that_are_written_again() {
     let mut bench = filled(320, 20_000, 10_000);
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0, denied: 0 }));
     let before = writes(&bench);
     fill(&mut bench, 10_000, 10_000, 1);
     let (after, index) = (writes(&bench), status(&bench));
@@ -117,7 +117,41 @@ fn full_removes_all_of_ten_thousand_blocks_that_are_written_again() {
     for block in [0, 1, 4_999, 9_999] {
         bench.assert_holds(10_000 + block, block as u32 + 1);
     }
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 10_000, stale: 0, absent: 0, denied: 0 }));
+}
+
+/// New contents end at the filter, and known ones never do.
+#[test]
+fn the_filter_denies_new_contents_once_it_knows_their_buckets() {
+    let mut config = forgetful(320);
+    // With less memory the filter covers some of the buckets.
+    config.limits.buffers += 512;
+    let mut bench = Bench::new(config, 20_000);
+    fill(&mut bench, 0, 10_000, 1);
+    settle(&mut bench);
+    let before = status(&bench);
+    assert!(before.filter_bytes > 0 && before.filter_buckets == before.buckets, "{before:?}");
+    fill(&mut bench, 10_000, 4_000, 100_000);
+    let after = status(&bench);
+    let (filtered, wrong) = (after.filtered - before.filtered, after.false_answers - before.false_answers);
+    assert!(filtered > 3_900 && wrong < 100 && filtered + wrong <= 4_000, "{before:?} {after:?}");
+    // After an opening it learns each bucket from the first lookup in it.
+    bench.reopen();
+    let opened = status(&bench);
+    fill(&mut bench, 14_000, 2_000, 200_000);
+    fill(&mut bench, 16_000, 4_000, 300_000);
+    let after = status(&bench);
+    assert!(after.filtered - opened.filtered > 4_500, "{after:?}");
+    assert!(after.lookups - after.filtered < 1_500, "{after:?}");
+    let written = writes(&bench).written_blocks;
+    fill(&mut bench, 10_000, 10_000, 1);
+    assert_eq!(writes(&bench).written_blocks, written, "all are known");
+    settle(&mut bench);
+    assert_eq!(audit(&mut bench).map(|audit| (audit.stale, audit.denied)), Some((0, 0)));
+    // Without an index there is none.
+    set_policy(&mut bench, "select");
+    settle(&mut bench);
+    assert_eq!((status(&bench).filter_bytes, status(&bench).filter_buckets), (0, 0));
 }
 
 #[test]
@@ -140,7 +174,7 @@ fn there_is_one_only_while_a_volume_has_the_policy_full() {
     // The index is built from the existing data.
     set_policy(&mut bench, "full");
     settle(&mut bench);
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 500, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 500, stale: 0, absent: 0, denied: 0 }));
     let written = writes(&bench).written_blocks;
     fill(&mut bench, 3, 500, 1);
     assert!(writes(&bench).written_blocks - written < 30, "all but what lies in the same place");
@@ -159,7 +193,7 @@ fn what_is_overwritten_and_discarded_leaves_it() {
     fill(&mut bench, 100, 200, 10_000);
     bench.trim_blocks(0, 50);
     settle(&mut bench);
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 450, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 450, stale: 0, absent: 0, denied: 0 }));
 }
 
 #[test]
@@ -182,7 +216,11 @@ fn crashes_at_any_time_while_it_is_built_cost_savings_at_most() {
         bench.crash(cut).expect("the pool opens");
         set_policy(&mut bench, "full");
         settle(&mut bench);
-        assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 300, stale: 0, absent: 0 }), "{steps} steps");
+        assert_eq!(
+            audit(&mut bench),
+            Some(DiskIndexAudit { entries: 300, stale: 0, absent: 0, denied: 0 }),
+            "{steps} steps"
+        );
         // A crash also comes while the index is cut off.
         bench.begin_command(Command::SetVolume {
             volume,
@@ -279,7 +317,7 @@ fn a_pool_that_grows_has_more_buckets_when_they_are_needed() {
     bench.grow(capacity);
     settle(&mut bench);
     assert!(status(&bench).buckets > 2 * buckets);
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 900, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 900, stale: 0, absent: 0, denied: 0 }));
     fill(&mut bench, 1_000, 900, 1);
     assert_eq!(writes(&bench).written_blocks, 900);
 }
@@ -390,13 +428,13 @@ fn an_index_falls_behind_what_is_written_offline_and_the_pass_brings_it_up_to_da
     let index = status(&bench);
     assert_eq!((index.is_behind, index.is_complete, bench.index_pages()), (true, false, before), "{index:?}");
     let found = audit(&mut bench).expect("there is one");
-    assert_eq!(found, DiskIndexAudit { entries: 2_000, stale: 1_000, absent: 2_000 });
+    assert_eq!(found, DiskIndexAudit { entries: 2_000, stale: 1_000, absent: 2_000, denied: 0 });
     assert_eq!(index.entries, 1_000);
     bench.start_pass();
     bench.run_pass(SECOND);
     bench.command(Command::Settle);
     // 500 of the 3,000 were stored twice.
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0, denied: 0 }));
     let index = status(&bench);
     assert_eq!((index.is_behind, index.is_complete, index.entries), (false, true, 2_500), "{index:?}");
     let written = bench.index_pages() - before;
@@ -443,7 +481,7 @@ fn an_index_that_is_behind_gets_a_pass_when_volumes_look_into_it_again() {
     bench.pass(100 * SECOND);
     bench.command(Command::Settle);
     assert!(status(&bench).is_complete, "{:?}", status(&bench));
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 2_500, stale: 0, absent: 0, denied: 0 }));
 }
 
 /// Blocks of volumes that take no part in a pass are in the index, too. Buckets are written whole, with all their entries.
@@ -461,7 +499,7 @@ fn blocks_of_volumes_that_take_no_part_in_a_pass_stay_in_the_index() {
     // Blocks that are defragmented meanwhile leave work to another pass, which begins automatically.
     bench.pass(300 * SECOND);
     bench.command(Command::Settle);
-    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0 }));
+    assert_eq!(audit(&mut bench), Some(DiskIndexAudit { entries: 3_200, stale: 0, absent: 0, denied: 0 }));
     assert!(status(&bench).is_complete);
 }
 

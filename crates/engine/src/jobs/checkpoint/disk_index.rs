@@ -284,6 +284,9 @@ impl Checkpoint {
         sort_changes(&mut update.of_bucket);
         apply_all(bytes, &update.of_bucket, &mut update.entries);
         update.at += update.of_bucket.len();
+        if !pool.mutant(Mutant::ForgetfulFilter) {
+            pool.hints.disk_index.learn_written(bucket, pool.metadata.pages().bytes(page));
+        }
         Ok(Progress::More)
     }
 }

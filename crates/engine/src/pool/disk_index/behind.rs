@@ -193,9 +193,9 @@ impl Pool {
         self.hints.disk_index.behind.beside.retain(|change| bucket_of(change.hash, buckets) >= first);
     }
 
-    /// Returns the bytes of memory of the part and the changes that the pass and checkpoints exchange.
+    /// Returns the bytes of memory of the filter, and of the part and the changes that the pass and checkpoints exchange.
     pub(crate) fn disk_index_memory(&self) -> u64 {
-        self.hints.disk_index.behind.memory()
+        self.hints.disk_index.behind.memory() + self.hints.disk_index.filter_memory()
     }
 
     /// Returns the number of buckets that one checkpoint writes for the pass, for an index of `buckets` buckets with `entries` entries each.

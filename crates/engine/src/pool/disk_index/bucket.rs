@@ -104,6 +104,11 @@ pub(crate) fn tag_of(entry: u64) -> u64 {
     entry >> SLOT_PLUS_ONE_BITS
 }
 
+/// Returns the tag of the entries of a hash.
+pub(crate) fn tag_of_hash(hash: u64) -> u64 {
+    tag_of(hash << SLOT_PLUS_ONE_BITS)
+}
+
 pub(crate) fn slot_of(entry: u64) -> Option<Slot> {
     (entry & ((1 << SLOT_PLUS_ONE_BITS) - 1)).checked_sub(1).map(Slot)
 }

@@ -228,6 +228,10 @@ pub const OF_POOL: &[Metric<Report>] = metrics! {
     Counter "onefold_disk_index_lookups_total" = disk_index.disk_index_lookups, "Blocks of writes that were looked up in it.";
     Counter "onefold_disk_index_loads_total" = disk_index.disk_index_loads, "Pages read for these lookups.";
     Counter "onefold_disk_index_hits_total" = disk_index.disk_index_hits, "Blocks of them that it knew.";
+    Counter "onefold_disk_index_filtered_total" = disk_index.disk_index_filtered, "Blocks of them that its filter denied.";
+    Counter "onefold_disk_index_false_answers_total" = disk_index.disk_index_false_answers, "Blocks that it did not know though the filter had not denied them.";
+    Gauge "onefold_disk_index_filter_bytes" = disk_index.filter_bytes, "Memory of its filter.";
+    Gauge "onefold_disk_index_filter_buckets" = disk_index.filter_buckets, "Pages of it that the filter covers.";
 };
 
 /// Metrics of a volume.

@@ -219,15 +219,16 @@ impl Run {
         are_known && geometry.slots().saturating_sub(live) >= enough
     }
 
-    /// Checks the index on disk: if no page was ever lost and no volume was offline, it names no slot with another content. Once it is complete,
-    /// and no duplicates were written that could have been shared, every content has an entry, but for those that overflowing buckets dropped.
+    /// Checks the index on disk: if no page was ever lost and no volume was offline, it names no slot with another content. Its filter denies none of its entries.
+    /// Once it is complete, and no duplicates were written that could have been shared, every content has an entry, but for those that overflowing buckets dropped.
     fn disk_index(&self) -> Checked {
         let (engine, disk) = (&self.world.engine, &self.world.disk);
         let audit = engine.check_disk_index(&mut |offset, length| World::read_bytes(disk, offset, length));
         let Some(audit) = audit.filter(|_| !self.endures) else { return Ok(()) };
         let status = engine.disk_index_status();
         let all = status.is_complete && self.is_exact;
-        if audit.stale > 0 && !self.was_offline || all && audit.absent > audit.entries / 8 {
+        let lacks = audit.stale > 0 && !self.was_offline || all && audit.absent > audit.entries / 8;
+        if lacks || audit.denied > 0 {
             return violated(format!("the index on disk: {audit:?}, {status:?}"));
         }
         Ok(())
